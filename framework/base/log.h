@@ -1,0 +1,36 @@
+// Lines for people, on standard error. Rank 0 speaks for all; the others speak only when something is wrong with them.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace keel::log {
+
+enum class Level { debug, info, warning, error };
+
+// What this process may say. `rank` is printed before a line when the world has more than one.
+struct Speaker {
+  int rank = 0;
+  int world = 1;
+  Level least = Level::info;
+};
+void set_speaker(Speaker speaker);
+
+// Writes one line. info and debug come from rank 0 only; warning and error from any rank, with its number.
+void write(Level level, std::string_view line);
+
+template <class... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::info, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void warning(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::warning, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::error, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace keel::log

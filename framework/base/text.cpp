@@ -1,0 +1,101 @@
+#include "framework/base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+namespace keel {
+namespace {
+
+std::string folded(std::string_view word) {
+  std::string out;
+  for (char c : word)
+    if (c != '-' && c != '_') out += char(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t(0));
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  std::string best, target = folded(word);
+  size_t least = SIZE_MAX;
+  for (const std::string& candidate : candidates) {
+    std::string other = folded(candidate);
+    size_t distance = edit_distance(target, other);
+    if (distance < least && distance * 3 <= std::max(target.size(), other.size()) + 1) {
+      least = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string human_bytes(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  while (std::abs(bytes) >= 1024 && unit < 5) bytes /= 1024, ++unit;
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
+}
+
+std::string human_count(double count) {
+  const char* units[] = {"", "k", "M", "G", "T", "P"};
+  int unit = 0;
+  while (std::abs(count) >= 1000 && unit < 5) count /= 1000, ++unit;
+  return unit == 0 ? fmt::format("{:.0f}", count)
+                   : fmt::format("{:.{}f}{}", count,
+                                 count < 10    ? 2
+                                 : count < 100 ? 1
+                                               : 0,
+                                 units[unit]);
+}
+
+std::string human_seconds(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  auto s = int64_t(std::llround(seconds));
+  if (s < 60) return fmt::format("{}s", s);
+  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  if (s < 86400) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
+  return fmt::format("{}d{:02}h", s / 86400, s % 86400 / 3600);
+}
+
+bool parse_real(std::string_view text, double& value) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double parsed = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(parsed)) return false;
+  value = parsed;
+  return true;
+}
+
+bool parse_integer(std::string_view text, int64_t& value) {
+  std::string_view digits = text;
+  if (digits.starts_with('-') || digits.starts_with('+')) digits.remove_prefix(1);
+  if (digits.empty() || (digits.size() > 1 && digits[0] == '0')) return false;
+  if (text.starts_with('+')) text.remove_prefix(1);
+  int64_t parsed = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  value = parsed;
+  return true;
+}
+
+}  // namespace keel

@@ -1,0 +1,61 @@
+# How this project declares its parts: one library per folder, one test binary per folder.
+
+macro(keel_compiler_settings)
+  if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  endif()
+  set(CMAKE_CXX_STANDARD 20)
+  set(CMAKE_CXX_STANDARD_REQUIRED ON)
+  set(CMAKE_CXX_EXTENSIONS OFF)
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  # -ffp-contract=off: the same source gives the same bits whatever the compiler fuses; kernels ask for FMA by name.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -ffp-contract=off")
+  add_compile_options(-Wall -Wextra -Wno-psabi -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  if(KEEL_SANITIZER)
+    add_compile_options(-fsanitize=${KEEL_SANITIZER} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    add_link_options(-fsanitize=${KEEL_SANITIZER})
+  endif()
+  find_program(KEEL_CCACHE ccache)
+  if(KEEL_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${KEEL_CCACHE})
+  endif()
+  # Highway: a baseline, AVX2 and two forms of AVX-512 are enough on x86; the others only cost compile time.
+  add_compile_definitions("HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)")
+endmacro()
+
+# keel_library(NAME SOURCES a.cpp b.cpp DEPENDS keel::base fmt::fmt): target keel_NAME, alias keel::NAME.
+# Includes are written from the project's root: #include "framework/base/error.h".
+function(keel_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(keel_${name} ${ARG_SOURCES})
+  add_library(keel::${name} ALIAS keel_${name})
+  target_include_directories(keel_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                             $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}> $<INSTALL_INTERFACE:include/keel>)
+  target_link_libraries(keel_${name} PUBLIC ${ARG_DEPENDS})
+  set_property(TARGET keel_${name} PROPERTY EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY KEEL_LIBRARIES keel_${name})
+endfunction()
+
+# keel_test(NAME SOURCES x_test.cpp DEPENDS keel::base [LABELS long]): one GoogleTest binary, its cases listed in ctest.
+function(keel_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  add_executable(test_${name} ${ARG_SOURCES})
+  target_link_libraries(test_${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND test_${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}" ENVIRONMENT "OMP_NUM_THREADS=2")
+endfunction()
+
+# keel_mpi_test(NAME RANKS 1 2 4 SOURCES x_test.cpp DEPENDS keel::comm): the same binary under mpirun, once per rank
+# count. Its main (tests/support/mpi_main.cpp) starts MPI, and a failure on any rank fails the test.
+function(keel_mpi_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS;RANKS" ${ARGN})
+  add_executable(test_${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
+  target_link_libraries(test_${name} PRIVATE ${ARG_DEPENDS} keel::comm MPI::MPI_C GTest::gtest GTest::gmock)
+  foreach(ranks ${ARG_RANKS})
+    add_test(NAME ${name}_${ranks}_ranks
+             COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:test_${name}>)
+    set_tests_properties(${name}_${ranks}_ranks PROPERTIES TIMEOUT 300 LABELS "mpi;${ARG_LABELS}" PROCESSORS 2
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1")
+  endforeach()
+endfunction()
