@@ -1,0 +1,33 @@
+#include "framework/tensor/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+namespace keel {
+namespace {
+
+TEST(Tensor, SlicesShareMemoryAndKeepStrides) {
+  std::vector<float> data(24);
+  std::iota(data.begin(), data.end(), 0.f);
+  Tensor x(data.data(), {2, 3, 4}, DType::f32);
+  Tensor columns = x.slice(-1, 1, 3);
+  EXPECT_EQ(columns.shape(), (Shape{2, 3, 2}));
+  EXPECT_EQ(columns.as<float>()[columns.stride(0) + 2 * columns.stride(1) + 1], 12 + 8 + 2);
+  EXPECT_FALSE(columns.contiguous());
+  EXPECT_TRUE(x.slice(0, 1, 2).contiguous());
+  EXPECT_EQ(x.reshaped({6, 4}).stride(0), 4);
+}
+
+TEST(Tensor, RefusesWhatDoesNotFit) {
+  Tensor x(nullptr, {2, 3}, DType::bf16, {DeviceKind::meta});
+  EXPECT_THROW(x.as<float>(), Error);
+  EXPECT_THROW(x.reshaped({5}), Error);
+  EXPECT_THROW(x.slice(1, 2, 4), Error);
+  EXPECT_THROW(x.slice(1, 0, 2).reshaped({4}), Error);
+  EXPECT_FALSE(Tensor().defined());
+}
+
+}  // namespace
+}  // namespace keel
