@@ -1,0 +1,54 @@
+// Cross-entropy over a vocabulary that may be split over ranks, in chunks of tokens, so that the logits of a whole
+// batch never exist. Each rank makes statistics of its own columns; the ranks combine them; then each makes its
+// gradient.
+//
+//   loss = lse - (1 - e) * logit[target] - e * mean(logits)      lse = log sum exp(logits), natural logarithm
+//   objective = loss + z * lse^2          (PaLM's z-loss; e: label smoothing over the real vocabulary)
+//   d objective / d logit = (1 + 2 z lse) * softmax - (1 - e) [target] - e / V
+//
+// Logits are soft-capped first where asked: cap * tanh(logit / cap). Columns at or beyond the real vocabulary (padding)
+// take no part. Rows whose target is negative are not counted: loss and gradient 0.
+#pragma once
+
+#include "framework/tensor/tensor.h"
+
+namespace keel::ops {
+
+struct CrossEntropyOptions {
+  int64_t vocabulary = 0;    // V, the real one, over all ranks
+  int64_t first_column = 0;  // the id of this rank's first column
+  float softcap = 0;         // 0 = none
+  float label_smoothing = 0;
+  float z_loss = 0;
+};
+
+// Per row, fp32. Combined over ranks: the maximum first, then sum_exp rescaled to it (combine), then sums.
+struct CrossEntropyStatistics {
+  Tensor maximum;       // [n]
+  Tensor sum_exp;       // [n], of exp(logit - maximum)
+  Tensor target_logit;  // [n], 0 where the target's column lies elsewhere
+  Tensor logit_sum;     // [n]: for label smoothing
+};
+
+// Of this rank's columns. logits [n, columns] are soft-capped in place.
+void cross_entropy_statistics(const CrossEntropyStatistics& statistics, Tensor logits, ConstTensor targets,
+                              const CrossEntropyOptions& options);
+// sum_exp *= exp(maximum - global_maximum), maximum = global_maximum: after which sum_exp may be added over ranks.
+void cross_entropy_rescale(const CrossEntropyStatistics& statistics, ConstTensor global_maximum);
+
+// What the chunk adds to the step, in double: sums over counted rows.
+struct CrossEntropySums {
+  double loss = 0;    // without the z-loss
+  double z_loss = 0;  // z * lse^2
+  int64_t counted = 0;
+  int64_t finite = 0;  // rows with a finite loss; below `counted` something overflowed
+};
+CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics& statistics, ConstTensor targets,
+                                    const CrossEntropyOptions& options);
+
+// logits (as statistics left them) are overwritten by factor * d objective / d logit, soft-cap's derivative included.
+// factor is 1 / (counted tokens of the global batch).
+void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets, float factor,
+                            const CrossEntropyOptions& options);
+
+}  // namespace keel::ops

@@ -1,0 +1,19 @@
+// Small passes over whole tensors: conversion, sums, fills. All deterministic at a given size and thread count.
+#pragma once
+
+#include "framework/tensor/tensor.h"
+
+namespace keel::ops {
+
+// y = x in y's element type (fp32 <-> bf16, rounding to nearest even).
+void convert(Tensor y, ConstTensor x);
+// y = a + b; element types may differ, the sum is fp32 and rounded once to y's.
+void add(Tensor y, ConstTensor a, ConstTensor b);
+void fill(Tensor y, float value);
+void scale(Tensor y, float factor);
+
+// Sum of squares in double, fp32 or bf16 input. NaN or Inf in x gives NaN or Inf.
+double sum_of_squares(ConstTensor x);
+double sum(ConstTensor x);
+
+}  // namespace keel::ops
