@@ -11,7 +11,7 @@ macro(keel_compiler_settings)
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   # -ffp-contract=off: the same source gives the same bits whatever the compiler fuses; kernels ask for FMA by name.
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -ffp-contract=off")
-  add_compile_options(-Wall -Wextra -Wno-psabi -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  add_compile_options(-Wall -Wextra -Wno-psabi -Wno-missing-field-initializers -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
   if(KEEL_SANITIZER)
     add_compile_options(-fsanitize=${KEEL_SANITIZER} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${KEEL_SANITIZER})

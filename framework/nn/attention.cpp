@@ -1,0 +1,99 @@
+#include "framework/nn/attention.h"
+
+#include "framework/ops/elementwise.h"
+#include "framework/ops/logit_scale.h"
+
+namespace keel::nn {
+
+Attention::Attention(ParameterSet& parameters, const AttentionSpec& attention_spec)
+    : spec(attention_spec),
+      qkv(parameters,
+          {.names = {spec.name + ".q", spec.name + ".k", spec.name + ".v"},
+           .outputs = {spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * spec.head_dim},
+           .inputs = spec.hidden,
+           .bias = spec.qkv_bias,
+           .init = spec.init}),
+      qk_norm(parameters, spec.qk_norm),
+      logit_scale(spec.logit_scale == LogitScaleKind::fixed
+                      ? nullptr
+                      : &parameters.declare({.name = spec.name + ".logit_scale.weight",
+                                             .shape = {spec.logit_scale == LogitScaleKind::per_head ? spec.heads : 1},
+                                             .init = {Init::Kind::constant, 1}})),
+      output(parameters, {.names = {spec.name + ".output"},
+                          .outputs = {spec.hidden},
+                          .inputs = spec.heads * spec.head_dim,
+                          .bias = spec.output_bias,
+                          .init = spec.output_init}) {}
+
+void Attention::refresh() {
+  qkv.refresh();
+  output.refresh();
+}
+
+ops::AttentionOptions Attention::options() const {
+  return {.window = spec.window, .softcap = float(spec.softcap)};
+}
+
+ops::AttentionInputs Attention::inputs(const Saved& saved, const Positions& positions, BatchShape batch) const {
+  const int64_t B = batch.sequences, T = batch.length, d = spec.head_dim;
+  // v stays in the QKV product: its last G*d columns.
+  const int64_t width = (heads() + 2 * kv_heads()) * d;
+  ConstTensor heads_of_rows = saved.qkv.reshaped({B, T, heads() + 2 * kv_heads(), d});
+  require(saved.qkv.size(1) == width, "the QKV product {} does not hold {} columns", saved.qkv.shape(), width);
+  return {.q = saved.q.reshaped({B, T, heads(), d}),
+          .k = saved.k.reshaped({B, T, kv_heads(), d}),
+          .v = heads_of_rows.slice(2, heads() + kv_heads(), heads() + 2 * kv_heads()),
+          .scale = saved.scale,
+          .first_key = positions.first_key};
+}
+
+void Attention::forward_heads(Tensor x, const Positions& positions, BatchShape batch, Saved& saved,
+                              const AttentionTelemetry& telemetry, Context& context) const {
+  const int64_t n = batch.tokens(), d = spec.head_dim;
+  saved.qkv = context.saved.take({n, qkv.outputs()}, context.activation);
+  saved.q = context.saved.take({n, heads(), d}, context.activation);
+  saved.k = context.saved.take({n, kv_heads(), d}, context.activation);
+  saved.scale = context.saved.take({heads()}, DType::f32);
+  saved.out = context.saved.take({n, heads() * d}, context.activation);
+  saved.log_sum_exp = context.saved.take({batch.sequences, heads(), batch.length}, DType::f32);
+
+  qkv.forward(saved.qkv, x, context);
+  if (telemetry.q_rms.defined()) ops::qk_root_mean_square(telemetry.q_rms, telemetry.k_rms, saved.qkv, qk_norm.pass());
+  qk_norm.forward(saved.q, saved.k, saved.qkv, positions, saved.qk_norm, context);
+  ops::logit_scale_forward(saved.scale, logit_scale ? logit_scale->compute : Tensor(), float(spec.initial_scale));
+  ops::AttentionOptions wanted = options();
+  wanted.want_entropy = telemetry.entropy.defined();
+  Tensor out = saved.out.reshaped({batch.sequences, batch.length, heads(), d});
+  ops::attention_forward({out, saved.log_sum_exp, telemetry.largest_logit, telemetry.entropy},
+                         inputs(saved, positions, batch), wanted);
+}
+
+void Attention::forward(Tensor y, Tensor x, const Positions& positions, BatchShape batch, Saved& saved,
+                        const AttentionTelemetry& telemetry, Context& context) const {
+  forward_heads(x, positions, batch, saved, telemetry, context);
+  output.forward(y, saved.out, context);
+}
+
+void Attention::backward(Tensor dx, Tensor dy, Tensor x, const Positions& positions, BatchShape batch,
+                         const Saved& saved, Context& context) const {
+  const int64_t n = batch.tokens(), d = spec.head_dim, H = heads(), G = kv_heads();
+  const int64_t B = batch.sequences, T = batch.length;
+  auto scope = context.scratch.scope();
+  Tensor d_out = context.scratch.take({n, H * d}, context.activation);
+  Tensor d_qkv = context.scratch.take({n, (H + 2 * G) * d}, context.activation);
+  Tensor dq = context.scratch.take({n, H, d}, context.activation);
+  Tensor dk = context.scratch.take({n, G, d}, context.activation);
+  Tensor d_scale = context.scratch.take({H}, DType::f32);
+
+  output.backward(d_out, dy, saved.out, context);
+  ops::fill(d_scale, 0);
+  Tensor dv = d_qkv.reshaped({B, T, H + 2 * G, d}).slice(2, H + G, H + 2 * G);
+  ops::attention_backward({dq.reshaped({B, T, H, d}), dk.reshaped({B, T, G, d}), dv, d_scale},
+                          d_out.reshaped({B, T, H, d}), {saved.out.reshaped({B, T, H, d}), saved.log_sum_exp, {}, {}},
+                          inputs(saved, positions, batch), options());
+  if (logit_scale) ops::logit_scale_backward(logit_scale->gradient, d_scale, float(spec.initial_scale));
+  qk_norm.backward(d_qkv, dq, dk, saved.qkv, positions, saved.qk_norm, context);
+  qkv.backward(dx, d_qkv, x, context);
+}
+
+}  // namespace keel::nn

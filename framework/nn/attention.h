@@ -1,0 +1,82 @@
+// qkv = x W_qkv^T + b      q, k = rope(norm(q)), rope(norm(k))      s = g[h] * (q . k)
+// y = concat_h(softmax(mask(softcap(s))) v) W_o^T + b_o
+//
+// x, y [n, D]; H query heads and G key/value heads of size d, of which this rank owns its share. The one place where
+// QK-Norm is applied.
+#pragma once
+
+#include "framework/nn/linear.h"
+#include "framework/nn/qk_norm.h"
+#include "framework/ops/attention.h"
+
+namespace keel::nn {
+
+enum class LogitScaleKind { fixed, per_layer, per_head };
+
+struct AttentionSpec {
+  std::string name;  // "blocks.0.attention"
+  int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool qkv_bias = false, output_bias = false;
+  Init init, output_init;
+  QkNormSpec qk_norm;
+  LogitScaleKind logit_scale = LogitScaleKind::per_head;
+  double initial_scale = 1;  // g0; a learned g is g0 * w with w starting at 1
+  int64_t window = 0;        // 0 = none
+  double softcap = 0;        // 0 = none
+};
+
+// Statistics of one layer over the micro-batches of a step, each [heads of this rank] fp32. Undefined: not wanted.
+struct AttentionTelemetry {
+  Tensor largest_logit;  // maximum so far
+  Tensor entropy;        // sum over rows so far
+  Tensor q_rms, k_rms;   // before the norm, of the last micro-batch
+};
+
+// The tokens of a micro-batch: n = sequences * length rows.
+struct BatchShape {
+  int64_t sequences = 0;  // B
+  int64_t length = 0;     // T
+  int64_t tokens() const { return sequences * length; }
+};
+
+class Attention {
+ public:
+  Attention(ParameterSet& parameters, const AttentionSpec& spec);
+
+  struct Saved {
+    Tensor qkv;  // [n, (H + 2G) d]
+    QkNorm::Saved qk_norm;
+    Tensor q;            // [n, H, d]
+    Tensor k;            // [n, G, d]
+    Tensor scale;        // [H]: g
+    Tensor out;          // [n, H d], before the output product
+    Tensor log_sum_exp;  // [B, H, T]
+  };
+
+  void refresh();
+
+  // Up to the output product; recomputation stops there.
+  void forward_heads(Tensor x, const Positions& positions, BatchShape batch, Saved& saved,
+                     const AttentionTelemetry& telemetry, Context& context) const;
+  void forward(Tensor y, Tensor x, const Positions& positions, BatchShape batch, Saved& saved,
+               const AttentionTelemetry& telemetry, Context& context) const;
+  void backward(Tensor dx, Tensor dy, Tensor x, const Positions& positions, BatchShape batch, const Saved& saved,
+                Context& context) const;
+
+  // This rank's heads, read off the shards.
+  int64_t heads() const { return qkv.weights[0]->local[0] / spec.head_dim; }
+  int64_t kv_heads() const { return qkv.weights[1]->local[0] / spec.head_dim; }
+  int64_t packed_bytes() const { return qkv.packed_bytes() + output.packed_bytes(); }
+
+  const AttentionSpec spec;
+  ColumnParallelLinear qkv;
+  QkNorm qk_norm;
+  Parameter* logit_scale = nullptr;  // w [1] or [H]; null where g is fixed
+  RowParallelLinear output;
+
+ private:
+  ops::AttentionInputs inputs(const Saved& saved, const Positions& positions, BatchShape batch) const;
+  ops::AttentionOptions options() const;
+};
+
+}  // namespace keel::nn

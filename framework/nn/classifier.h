@@ -1,0 +1,51 @@
+// logits = x W^T     loss = cross-entropy(logits, targets)     x [n, D], W [V, D] (the head, or the embedding table
+// tied)
+//
+// The last product and the loss in one layer, in chunks of tokens, so that the logits of a batch never exist: forward
+// leaves dx behind. W may be split over the group by rows of the vocabulary; the ranks then combine three numbers per
+// token.
+#pragma once
+
+#include "framework/nn/layer.h"
+#include "framework/ops/cross_entropy.h"
+#include "framework/ops/matmul.h"
+
+namespace keel::nn {
+
+struct ClassifierSpec {
+  int64_t vocabulary = 0;  // the real one
+  double softcap = 0;
+};
+
+struct LossOptions {
+  double z_loss = 0;
+  double label_smoothing = 0;
+};
+
+class Classifier {
+ public:
+  // `table` is head.weight, or embedding.weight where tied.
+  Classifier(Parameter& table, const ClassifierSpec& spec) : spec(spec), table(&table) {}
+
+  void refresh() { packed_.refresh(table->compute); }
+  int64_t packed_bytes() const { return packed_.size_bytes(); }
+
+  // Sums over this micro-batch. With dx [n, D] (the activations' type) also the gradients: dx overwritten, dW
+  // accumulated, of `factor` * the sum of the objective.
+  ops::CrossEntropySums forward_backward(Tensor dx, Tensor x, ConstTensor targets, float factor,
+                                         const LossOptions& options, Context& context) const;
+  ops::CrossEntropySums evaluate(Tensor x, ConstTensor targets, Context& context) const;
+  // logits [n, this rank's columns] fp32, soft-capped; for generation.
+  void logits(Tensor logits, Tensor x, Context& context) const;
+
+  const ClassifierSpec spec;
+  Parameter* table;
+
+ private:
+  ops::CrossEntropyOptions options(const LossOptions& loss) const;
+  void combine(const ops::CrossEntropyStatistics& statistics, Context& context) const;
+
+  ops::PackedWeight packed_;
+};
+
+}  // namespace keel::nn

@@ -1,0 +1,71 @@
+#include "framework/nn/linear.h"
+
+#include "framework/ops/bias.h"
+
+namespace keel::nn {
+
+Linear::Linear(ParameterSet& parameters, const LinearSpec& spec) {
+  for (size_t i = 0; i < spec.names.size(); ++i)
+    weights.push_back(&parameters.declare({.name = spec.names[i] + ".weight",
+                                           .shape = {spec.outputs[i], spec.inputs},
+                                           .init = spec.init,
+                                           .decayed = true,
+                                           .product = true}));
+  if (!spec.bias) return;
+  for (size_t i = 0; i < spec.names.size(); ++i)
+    biases.push_back(&parameters.declare({.name = spec.names[i] + ".bias", .shape = {spec.outputs[i]}}));
+}
+
+void Linear::refresh() {
+  packed_.refresh(stacked(weights, &Parameter::compute));
+}
+
+int64_t Linear::outputs() const {
+  int64_t sum = 0;
+  for (const Parameter* weight : weights) sum += weight->local[0];
+  return sum;
+}
+
+void Linear::forward(Tensor y, ConstTensor x) const {
+  ops::linear_forward(y, x, packed_, biases.empty() ? Tensor() : stacked(biases, &Parameter::compute));
+}
+
+void Linear::backward(Tensor dx, ConstTensor dy, ConstTensor x) const {
+  ops::linear_backward_weight(stacked(weights, &Parameter::gradient), dy, x);
+  if (!biases.empty()) ops::linear_backward_bias(stacked(biases, &Parameter::gradient), dy);
+  if (dx.defined()) ops::linear_backward_input(dx, dy, packed_);
+}
+
+void ColumnParallelLinear::forward(Tensor y, Tensor x, Context& context) const {
+  context.group->enter_forward(x);
+  Linear::forward(y, x);
+}
+
+void ColumnParallelLinear::backward(Tensor dx, ConstTensor dy, Tensor x, Context& context) const {
+  Linear::backward(dx, dy, x);
+  context.group->enter_backward(dx);
+}
+
+RowParallelLinear::RowParallelLinear(ParameterSet& parameters, const LinearSpec& spec)
+    : product_(parameters, [&] {
+        LinearSpec without = spec;
+        without.bias = false;
+        return without;
+      }()) {
+  weight = product_.weights.front();
+  if (spec.bias) bias = &parameters.declare({.name = spec.names.front() + ".bias", .shape = {spec.outputs.front()}});
+}
+
+void RowParallelLinear::forward(Tensor y, ConstTensor x, Context& context) const {
+  product_.forward(y, x);
+  context.group->leave_forward(y);
+  if (bias) ops::add_bias(y, bias->compute);
+}
+
+void RowParallelLinear::backward(Tensor dx, Tensor dy, ConstTensor x, Context& context) const {
+  if (bias) ops::linear_backward_bias(bias->gradient, dy);
+  context.group->leave_backward(dy);
+  product_.backward(dx, dy, x);
+}
+
+}  // namespace keel::nn

@@ -1,0 +1,67 @@
+// y = x W^T + b     x [n, K], W [N, K], b [N]
+// Several weights that lie side by side (q, k, v; gate, up) make one product: their rows, stacked, are W.
+#pragma once
+
+#include "framework/nn/layer.h"
+#include "framework/ops/matmul.h"
+
+namespace keel::nn {
+
+struct LinearSpec {
+  std::vector<std::string> names;  // "blocks.0.attention.q", ...: parameters NAME.weight and NAME.bias
+  std::vector<int64_t> outputs;    // logical N of each
+  int64_t inputs = 0;              // logical K
+  bool bias = false;
+  Init init;
+};
+
+class Linear {
+ public:
+  Linear(ParameterSet& parameters, const LinearSpec& spec);
+
+  // Packs the weights; after every change of them.
+  void refresh();
+  int64_t outputs() const;  // this rank's N
+  int64_t packed_bytes() const { return packed_.size_bytes(); }
+
+  // y [n, N]
+  void forward(Tensor y, ConstTensor x) const;
+  // dx [n, K]; dW and db are accumulated. x is forward's. An undefined dx is not computed.
+  void backward(Tensor dx, ConstTensor dy, ConstTensor x) const;
+
+  std::vector<Parameter*> weights;
+  std::vector<Parameter*> biases;
+
+ private:
+  ops::PackedWeight packed_;
+};
+
+// Over a tensor group (Shoeybi et al. 2019). Column-parallel: each rank holds some rows of W and makes those outputs,
+// so x must enter the group. The bias is cut like the outputs.
+class ColumnParallelLinear : public Linear {
+ public:
+  using Linear::Linear;
+  void forward(Tensor y, Tensor x, Context& context) const;
+  // x as forward was given it.
+  void backward(Tensor dx, ConstTensor dy, Tensor x, Context& context) const;
+};
+
+// Row-parallel: each rank holds some columns of W, so y is a part of a sum until it leaves the group; then comes the
+// bias, whole on every rank.
+class RowParallelLinear {
+ public:
+  RowParallelLinear(ParameterSet& parameters, const LinearSpec& spec);
+
+  void refresh() { product_.refresh(); }
+  int64_t packed_bytes() const { return product_.packed_bytes(); }
+  void forward(Tensor y, ConstTensor x, Context& context) const;
+  void backward(Tensor dx, Tensor dy, ConstTensor x, Context& context) const;
+
+  Parameter* weight;
+  Parameter* bias = nullptr;
+
+ private:
+  Linear product_;
+};
+
+}  // namespace keel::nn

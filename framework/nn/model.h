@@ -1,0 +1,67 @@
+// A model as the training loop knows it: parameters, one micro-batch forward and backward, and what a step observed.
+#pragma once
+
+#include <span>
+
+#include "framework/nn/classifier.h"
+#include "framework/nn/parameter.h"
+
+namespace keel::nn {
+
+// Token ids of one micro-batch, as a decoder takes them. Each [B, T] int32.
+struct TokenBatch {
+  ConstTensor tokens;
+  ConstTensor targets;    // -1: not counted
+  ConstTensor positions;  // place within the document
+  ConstTensor first_key;  // first position of the sequence that a row may see; undefined without document masks
+};
+
+// Statistics of attention over one step, per layer and head of this rank: [L, H] fp32 each.
+struct ModelTelemetry {
+  Tensor largest_logit;  // every step
+  Tensor entropy;        // mean over rows, telemetry steps only
+  Tensor q_rms, k_rms;   // telemetry steps only
+};
+
+struct StepOptions {
+  float factor = 1;  // 1 / counted tokens of the global batch
+  LossOptions loss;
+  bool telemetry = false;  // also entropy and root mean squares
+  // Called during backward when every gradient declared at or after this parameter's index is complete, last parameters
+  // first; 0 at the end.
+  std::function<void(size_t)> gradients_complete;
+};
+
+// What a model costs and consists of, for throughput and memory reports.
+struct ModelCost {
+  int64_t parameters = 0;          // logical
+  int64_t product_parameters = 0;  // in matrix products, without the embedding table (a tied head counts)
+  int64_t qk_norm_parameters = 0;
+  double attention_operations = 0;  // 12 * L * H * d * T: forward and backward, per token, uncausal
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual ParameterSet& parameters() = 0;
+  // After every change of the weights: packs them for products.
+  virtual void refresh() = 0;
+  // Before the first micro-batch of a step.
+  virtual void begin_step() = 0;
+  // Accumulates gradients. Sums are this rank's; equal on the ranks of a tensor group.
+  virtual ops::CrossEntropySums forward_backward(const TokenBatch& batch, const StepOptions& options) = 0;
+  virtual ops::CrossEntropySums evaluate(const TokenBatch& batch) = 0;
+  // The next token's logits after each sequence's last token: [B, vocabulary of this rank] fp32.
+  virtual void next_logits(Tensor logits, const TokenBatch& batch) = 0;
+  virtual const ModelTelemetry& telemetry() const = 0;
+
+  virtual ModelCost cost(int64_t length) const = 0;
+  // Scales what bounds the logits of each head (QKNORM.md section 6, QK-clip): factors [L, H of this rank].
+  virtual void clip_logits(ConstTensor factors) = 0;
+  // What a real step takes from the two arenas, and packed weights.
+  virtual int64_t activation_bytes() const = 0;
+  virtual int64_t packed_bytes() const = 0;
+};
+
+}  // namespace keel::nn

@@ -1,0 +1,37 @@
+#include "framework/nn/norm.h"
+
+namespace keel::nn {
+
+Norm::Norm(ParameterSet& parameters, const std::string& name, int64_t width, const ops::NormOptions& options)
+    : options_(options) {
+  weight_ = &parameters.declare(
+      {.name = name + ".weight", .shape = {width}, .init = {Init::Kind::constant, options.zero_centered ? 0.0 : 1.0}});
+  if (options.kind == ops::NormKind::layer) bias_ = &parameters.declare({.name = name + ".bias", .shape = {width}});
+}
+
+ops::NormWeights Norm::weights() const {
+  return {weight_->compute, bias_ ? bias_->compute : Tensor()};
+}
+
+void Norm::take(Saved& saved, int64_t rows, Context& context) const {
+  saved.statistics.inverse = context.saved.take({rows}, DType::f32);
+  if (options_.kind == ops::NormKind::layer) saved.statistics.mean = context.saved.take({rows}, DType::f32);
+}
+
+void Norm::forward(Tensor y, ConstTensor x, Saved& saved, Context& context) const {
+  take(saved, x.size(0), context);
+  ops::norm_forward(y, saved.statistics, x, weights(), options_);
+}
+
+void Norm::forward_added(Tensor y, Tensor sum, ConstTensor residual, ConstTensor branch, Saved& saved,
+                         Context& context) const {
+  take(saved, residual.size(0), context);
+  ops::residual_norm_forward(y, sum, saved.statistics, residual, branch, weights(), options_);
+}
+
+void Norm::backward(Tensor dx, ConstTensor dy, ConstTensor x, const Saved& saved, bool accumulate) const {
+  ops::NormGradients gradients{weight_->gradient, bias_ ? bias_->gradient : Tensor()};
+  ops::norm_backward(dx, gradients, dy, x, saved.statistics, weights(), options_, accumulate);
+}
+
+}  // namespace keel::nn
