@@ -11,6 +11,9 @@ TEST(Nearest, FindsTyposAndRefusesStrangers) {
   EXPECT_EQ(nearest("learning_rat", names), "learning_rate");
   EXPECT_EQ(nearest("optimiser", names), "optimizer");
   EXPECT_EQ(nearest("zzz", names), "");
+  std::vector<std::string> words = {"auto", "tau"};
+  EXPECT_EQ(nearest("atuo", words), "auto") << "two letters swapped are one typo";
+  EXPECT_EQ(nearest("tua", words), "tau");
 }
 
 TEST(ParseReal, WholeTextOrNothing) {

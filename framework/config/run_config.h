@@ -1,0 +1,188 @@
+// What a run is told: one struct per section of the config file. Meaning, unit, range and default of every key are
+// described in run_config.cpp and listed in configs/README.md. Values here are read, in range and agree with each
+// other; what depends on the model is checked by models, what depends on the ranks by check_layout.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "framework/config/fields.h"
+
+namespace keel::config {
+
+enum class Precision { bf16, fp32 };
+enum class DeviceKind { cpu, cuda };
+enum class OptimizerKind { adamw };
+enum class DecayKind { lr, independent };
+enum class ScheduleKind { cosine, wsd, constant };
+enum class ResumeFrom { automatic, none };
+
+struct DataSource {
+  std::string path;
+  double weight = 1;
+};
+
+struct DataConfig {
+  std::vector<DataSource> train;
+  std::optional<std::vector<DataSource>> valid;
+  int64_t sequence_length = 1024;
+  bool document_mask = false;
+  std::optional<std::string> tokenizer;
+  bool verify = true;
+};
+
+struct BatchConfig {
+  int64_t sequences = 32;
+  Auto<int64_t> micro_sequences;
+};
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  DecayKind decay = DecayKind::lr;
+  std::optional<double> clip_norm = 1.0;
+};
+
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::cosine;
+  int64_t warmup_steps = 0;
+  std::optional<int64_t> decay_steps;
+  double final_ratio = 0.1;
+};
+
+struct TrainConfig {
+  std::optional<int64_t> steps;  // exactly one of the two
+  std::optional<int64_t> tokens;
+  std::optional<std::chrono::seconds> stop_after;
+  double z_loss = 0;
+  double label_smoothing = 0;
+};
+
+struct EvalConfig {
+  std::optional<int64_t> every = 500;
+  std::optional<int64_t> sequences;
+};
+
+struct ParallelConfig {
+  int64_t tensor = 1;
+  Auto<int64_t> data;
+  bool zero = true;
+  std::optional<int64_t> ranks;
+  bool tensor_across_hosts = false;
+};
+
+struct CheckpointConfig {
+  std::optional<int64_t> every = 1000;
+  int64_t keep = 3;
+  std::variant<ResumeFrom, std::string> resume = ResumeFrom::automatic;
+  int64_t parts = 1;
+  std::map<std::string, std::string> mpi_hints;
+  bool weights_only = false;
+  bool final = true;
+};
+
+struct SpikeConfig {
+  bool enabled = true;
+  int64_t window = 128;
+  int64_t min_history = 128;
+  double sigmas = 6;
+  double deviation_floor = 1e-3;
+};
+
+struct QkClipConfig {
+  double tau = 100;
+};
+
+struct StabilityConfig {
+  int64_t max_skips = 3;
+  SpikeConfig spike;
+  std::optional<QkClipConfig> qk_clip;
+};
+
+struct TelemetryConfig {
+  std::optional<int64_t> every = 100;
+  bool tensorboard = false;
+};
+
+struct LogConfig {
+  std::string directory = "runs";
+  int64_t every = 10;
+};
+
+struct RunConfig {
+  std::string name;
+  int64_t seed = 1;
+  Precision precision = Precision::bf16;
+  Auto<DeviceKind> device;
+  Node model;  // read by the family that model.kind names
+  DataConfig data;
+  BatchConfig batch;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  TrainConfig train;
+  EvalConfig eval;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  StabilityConfig stability;
+  TelemetryConfig telemetry;
+  LogConfig log;
+  Node ablate;  // read by keel ablate
+
+  // What this was read from, for errors that point at a key: config.source["batch"]["sequences"].error(...).
+  Node source;
+
+  int64_t tokens_per_step() const { return batch.sequences * data.sequence_length; }
+  // train.steps, or enough steps for train.tokens.
+  int64_t total_steps() const;
+};
+
+std::vector<std::string> enum_names(Precision);
+std::vector<std::string> enum_names(DeviceKind);
+std::vector<std::string> enum_names(OptimizerKind);
+std::vector<std::string> enum_names(DecayKind);
+std::vector<std::string> enum_names(ScheduleKind);
+std::vector<std::string> enum_names(ResumeFrom);
+
+void describe(Fields& fields, DataSource& c);
+void describe(Fields& fields, DataConfig& c);
+void describe(Fields& fields, BatchConfig& c);
+void describe(Fields& fields, OptimizerConfig& c);
+void describe(Fields& fields, ScheduleConfig& c);
+void describe(Fields& fields, TrainConfig& c);
+void describe(Fields& fields, EvalConfig& c);
+void describe(Fields& fields, ParallelConfig& c);
+void describe(Fields& fields, CheckpointConfig& c);
+void describe(Fields& fields, SpikeConfig& c);
+void describe(Fields& fields, QkClipConfig& c);
+void describe(Fields& fields, StabilityConfig& c);
+void describe(Fields& fields, TelemetryConfig& c);
+void describe(Fields& fields, LogConfig& c);
+void describe(Fields& fields, RunConfig& c);
+
+// A config file with its overrides; `elsewhere` holds the keys of the model families,
+// known_keys<DecoderConfig>("model"). Everything that needs neither the model nor the ranks is checked.
+RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides = {},
+                          std::span<const KnownKey> elsewhere = {});
+// The same from a tree: a stored config, an arm of an ablation. `name` is used where the tree has none.
+RunConfig read_run_config(const Node& root, const std::string& name, std::span<const KnownKey> elsewhere = {});
+
+// How a world of ranks is divided.
+struct Layout {
+  int64_t tensor = 1;
+  int64_t data = 1;
+  int64_t sequences_per_data_rank = 1;  // of each global batch
+};
+
+// Throws where the ranks, the mesh and the batch do not divide, with the numbers.
+Layout check_layout(const RunConfig& config, int64_t world_size);
+
+}  // namespace keel::config

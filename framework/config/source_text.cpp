@@ -1,0 +1,61 @@
+#include "framework/config/source_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "framework/base/text.h"
+
+namespace keel::config {
+namespace {
+
+// Bytes of the UTF-8 character at `at`, 0 where there is none (RFC 3629: no overlong forms, no surrogates).
+size_t character_bytes(std::string_view text, size_t at) {
+  auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
+  unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  size_t length = first >= 0xC2 && first <= 0xDF ? 2 : first >= 0xE0 && first <= 0xEF ? 3 : 4;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
+  bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
+  bool outside = (first == 0xED && byte(1) > 0x9F) || (first == 0xF4 && byte(1) > 0x8F);
+  return overlong || outside ? 0 : length;
+}
+
+// What is wrong with the character at `at`, of `length` bytes; "" where nothing is.
+std::string character_problem(std::string_view text, size_t at, size_t length) {
+  auto byte = static_cast<unsigned char>(text[at]);
+  if (length == 0) return fmt::format("byte 0x{:02x} is not UTF-8: save the file as UTF-8", byte);
+  if (byte == 0) return "a zero byte: not a text, or saved as UTF-16 (save it as UTF-8)";
+  bool control = byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r';
+  return control ? fmt::format("control character 0x{:02x} in the text: remove it", byte) : "";
+}
+
+// The column of a tab in the line's indentation, 0 where there is none.
+int tab_column(std::string_view line) {
+  size_t tab = line.find_first_not_of(' ');
+  return tab != std::string_view::npos && line[tab] == '\t' ? int(tab) + 1 : 0;
+}
+
+}  // namespace
+
+std::optional<TextProblem> find_problem(std::string_view text) {
+  if (text.size() > max_text_bytes) return TextProblem{1, 1, "larger than 1 MiB: is this a config?"};
+  int line_number = 1;
+  for (size_t begin = 0; begin < text.size(); ++line_number) {
+    size_t end = std::min(text.find('\n', begin), text.size());
+    for (size_t at = begin; at < end;) {
+      size_t length = character_bytes(text, at);
+      std::string what = character_problem(text, at, length);
+      if (!what.empty()) return TextProblem{line_number, int(at - begin) + 1, what};
+      at += length;
+    }
+    if (int column = tab_column(text.substr(begin, end - begin)))
+      return TextProblem{line_number, column, "a tab in the indentation: YAML indents with spaces"};
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+}  // namespace keel::config
