@@ -1,0 +1,52 @@
+#include "framework/data/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <utility>
+
+#include "framework/base/error.h"
+
+namespace keel::data {
+
+static_assert(std::endian::native == std::endian::little, "token files are little-endian, and read as they lie");
+
+MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
+  int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw input_error("{}: cannot open it: {}", path_, std::strerror(errno));
+  struct stat status {};
+  void* memory = nullptr;
+  int failure = ::fstat(file, &status) != 0 ? errno : S_ISREG(status.st_mode) ? 0 : EINVAL;
+  if (failure == 0 && status.st_size > 0) {
+    memory = ::mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) failure = errno;
+  }
+  ::close(file);  // the mapping keeps the file open
+  if (failure == EINVAL) throw input_error("{}: not a regular file", path_);
+  if (failure != 0) throw input_error("{}: cannot read it: {}", path_, std::strerror(failure));
+  data_ = static_cast<const char*>(memory);
+  size_bytes_ = int64_t(status.st_size);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_t(size_bytes_));
+}
+
+void MappedFile::prefetch(int64_t offset_bytes, int64_t count_bytes) const {
+  if (count_bytes <= 0) return;
+  const int64_t page = ::sysconf(_SC_PAGESIZE), start = offset_bytes / page * page;
+  // Only a hint: a failure costs time, not correctness.
+  (void)::madvise(const_cast<char*>(data_) + start, size_t(offset_bytes + count_bytes - start), MADV_WILLNEED);
+}
+
+void MappedFile::swap(MappedFile& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+}
+
+}  // namespace keel::data

@@ -1,0 +1,28 @@
+// PREFIX.json: what `keel tokenize` knows of a token file and the pair cannot say. Readers use it where it is there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace keel::data {
+
+struct TokenNotes {
+  std::string tokenizer;        // "bytes" or "sentencepiece"
+  std::string model;            // path of the .model, relative to the notes' folder; "" for bytes
+  int64_t vocabulary = 0;       // ids are in [0, vocabulary)
+  int64_t end_of_document = 0;  // the id that ends every document
+  int64_t tokens = 0;           // end-of-document tokens included
+  int64_t documents = 0;
+  int64_t bytes = 0;  // of text behind the tokens: nats per byte = nats per token * tokens / bytes
+
+  std::string folder;  // where the notes were found, not stored
+  std::string model_path() const { return folder.empty() ? model : folder + "/" + model; }
+};
+
+// Errors: a file that is no JSON object, a missing key, a value of the wrong type, all naming the file and the key.
+std::optional<TokenNotes> read_notes(const std::string& prefix);
+// Written to a temporary name and renamed.
+void write_notes(const std::string& prefix, const TokenNotes& notes);
+
+}  // namespace keel::data

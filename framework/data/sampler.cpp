@@ -1,0 +1,123 @@
+#include "framework/data/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "framework/base/error.h"
+#include "framework/base/rng.h"
+
+namespace keel::data {
+namespace {
+
+constexpr int64_t longest_period = 65536;
+
+// Whole shares of a period: exact where the weights allow it, else the nearest (largest remainder, Hamilton).
+std::vector<int64_t> rounded_shares(std::span<const double> weights, double total, int64_t period) {
+  std::vector<int64_t> shares(weights.size()), by_remainder(weights.size());
+  auto exact = [&](int64_t s) { return weights[size_t(s)] / total * double(period); };
+  for (size_t s = 0; s < weights.size(); ++s) shares[s] = int64_t(std::floor(exact(int64_t(s)) + 1e-6));
+  std::iota(by_remainder.begin(), by_remainder.end(), 0);
+  std::stable_sort(by_remainder.begin(), by_remainder.end(), [&](int64_t a, int64_t b) {
+    return exact(a) - double(shares[size_t(a)]) > exact(b) - double(shares[size_t(b)]);
+  });
+  const int64_t missing = period - std::accumulate(shares.begin(), shares.end(), int64_t(0));
+  for (int64_t i = 0; i < missing; ++i) ++shares[size_t(by_remainder[size_t(i)])];
+  return shares;
+}
+
+std::vector<int64_t> find_shares(std::span<const double> weights) {
+  double total = 0;
+  for (double weight : weights) {
+    if (!std::isfinite(weight) || weight <= 0)
+      throw input_error("a data source has the weight {}; weights are numbers above 0 (leave the source out instead)",
+                        weight);
+    total += weight;
+  }
+  for (double weight : weights)
+    if (weight / total < 1.0 / double(longest_period))
+      throw input_error("a data source has the weight {} of {} in all; below 1/{} it cannot be kept", weight, total,
+                        longest_period);
+  auto is_exact = [&](int64_t period) {
+    return std::all_of(weights.begin(), weights.end(), [&](double weight) {
+      const double share = weight / total * double(period);
+      return share > 0.5 && std::abs(share - std::round(share)) < 1e-9 * double(period);
+    });
+  };
+  int64_t period = 1;
+  while (period < longest_period && !is_exact(period)) ++period;
+  return rounded_shares(weights, total, period);
+}
+
+}  // namespace
+
+int64_t whole_samples(int64_t tokens, int64_t T) {
+  require(T > 0, "samples of {} tokens", T);
+  return tokens > 0 ? (tokens - 1) / T : 0;
+}
+
+Interleaving::Interleaving(std::span<const double> weights) : shares_(find_shares(weights)) {
+  const int64_t period = std::accumulate(shares_.begin(), shares_.end(), int64_t(0));
+  std::vector<int64_t> taken(shares_.size(), 0);
+  for (int64_t slot = 0; slot < period; ++slot) {
+    size_t next = shares_.size();
+    int64_t next_deadline = 0;
+    for (size_t s = 0; s < shares_.size(); ++s) {
+      // Sample j of a source with share p may be taken in slots [floor(j P / p), ceil((j + 1) P / p)) of the period P.
+      const int64_t p = shares_[s], release = taken[s] * period / p, deadline = ((taken[s] + 1) * period + p - 1) / p;
+      if (release > slot || (next < shares_.size() && deadline >= next_deadline)) continue;
+      next = s;
+      next_deadline = deadline;
+    }
+    require(next < shares_.size() && next_deadline > slot, "no source is due in slot {} of {}", slot, period);
+    slots_.push_back({uint16_t(next), uint32_t(taken[next]++)});
+  }
+}
+
+Interleaving::Place Interleaving::operator()(int64_t global) const {
+  const Slot& slot = slots_[size_t(global % period())];
+  return {slot.source, global / period() * shares_[slot.source] + slot.before};
+}
+
+int64_t Interleaving::count(int source, int64_t global) const {
+  const auto end = slots_.begin() + global % period();
+  return global / period() * share(source) +
+         std::count_if(slots_.begin(), end, [=](const Slot& slot) { return slot.source == source; });
+}
+
+SampleOrder::SampleOrder(uint64_t seed, std::vector<int64_t> samples, std::span<const double> weights)
+    : key_(key_of(seed, "sample order")), samples_(std::move(samples)), interleaving_(weights) {
+  require(samples_.size() == weights.size(), "{} sources, but {} weights", samples_.size(), weights.size());
+  for (int64_t count : samples_) require(count > 0, "a source of {} samples", count);
+}
+
+SampleId SampleOrder::operator()(int64_t global) const {
+  require(global >= 0, "global sample index {}", global);
+  const auto [source, index] = interleaving_(global);
+  const int64_t samples = samples_[size_t(source)], epoch = index / samples;
+  const auto words = philox(key_, uint64_t(epoch), uint64_t(source));
+  const Permutation shuffle(uint64_t(words[0]) << 32 | words[1], uint64_t(samples));
+  return {source, epoch, int64_t(shuffle(uint64_t(index % samples)))};
+}
+
+double SampleOrder::epochs(int source, int64_t global) const {
+  return double(interleaving_.count(source, global)) / double(samples_[size_t(source)]);
+}
+
+ValidationOrder::ValidationOrder(std::span<const int64_t> tokens, int64_t T) : starts_(1, 0) {
+  require(T > 0, "samples of {} tokens", T);
+  for (int64_t count : tokens) starts_.push_back(starts_.back() + (count > 1 ? (count - 1 + T - 1) / T : 0));
+}
+
+SampleId ValidationOrder::operator()(int64_t index) const {
+  require(index >= 0, "validation sample {}", index);
+  if (index >= samples()) return {};
+  const auto after = std::upper_bound(starts_.begin(), starts_.end(), index);
+  return {int(after - starts_.begin()) - 1, 0, index - *(after - 1)};
+}
+
+void ValidationOrder::step(int64_t step, std::span<SampleId> rows) const {
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = (*this)(step * int64_t(rows.size()) + int64_t(i));
+}
+
+}  // namespace keel::data

@@ -1,0 +1,101 @@
+// The order of training samples, a pure function of (seed, global sample index): the same at every layout and after
+// every resume, in O(1) memory. Sample i of a source is its tokens [i*T, i*T + T], T inputs and T targets.
+//
+// One source: an epoch shows each of its samples once, in an order of its own; global index g is in epoch g / samples.
+// Several sources: a fixed interleaving decides which source global index g takes its next sample from, and each source
+// runs through shuffled epochs of its own, so that a small source with a large weight repeats sooner. There is no joint
+// epoch. Among the first g samples, source s has w_s * g samples, rounded down or up, for every g.
+//
+// Samples never mix epochs: what a source holds beyond its last whole sample (at most T tokens) is not trained on, and
+// an epoch that the training ends in is seen in part.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace keel::data {
+
+struct SampleId {
+  int source = -1;  // -1: no sample; a row without counted targets
+  int64_t epoch = 0;
+  int64_t sample = 0;
+  bool operator==(const SampleId&) const = default;
+};
+
+// Whole samples of T inputs and T targets: (tokens - 1) / T.
+int64_t whole_samples(int64_t tokens, int64_t T);
+
+// Which source each sample comes from. Weights are taken as fractions with a common denominator of at most 65536, the
+// period: 0.7 and 0.3 repeat every 10 samples. Weights that are no such fractions are off by at most 1 / 131072.
+// Within a period the source whose next sample is due first goes first (earliest deadline, Baruah et al. 1996,
+// "Proportionate progress").
+class Interleaving {
+ public:
+  // Errors: a weight that is not a finite number above 0, or below 1 / 65536 of the whole.
+  explicit Interleaving(std::span<const double> weights);
+
+  struct Place {
+    int source;
+    int64_t index;  // how many samples of that source came before
+  };
+  Place operator()(int64_t global) const;
+
+  int64_t period() const { return int64_t(slots_.size()); }
+  int64_t share(int source) const { return shares_[size_t(source)]; }  // samples of the source in a period
+  // Samples of the source among the first `global` ones; for reports, O(period).
+  int64_t count(int source, int64_t global) const;
+
+ private:
+  struct Slot {
+    uint16_t source;
+    uint32_t before;  // samples of the source earlier in the period
+  };
+  std::vector<int64_t> shares_;
+  std::vector<Slot> slots_;
+};
+
+class SampleOrder {
+ public:
+  // samples[s] > 0 and weights[s] of every source.
+  SampleOrder(uint64_t seed, std::vector<int64_t> samples, std::span<const double> weights);
+
+  SampleId operator()(int64_t global) const;
+  // How many times the source has been gone through after `global` samples.
+  double epochs(int source, int64_t global) const;
+  const Interleaving& interleaving() const { return interleaving_; }
+
+ private:
+  uint64_t key_;
+  std::vector<int64_t> samples_;
+  Interleaving interleaving_;
+};
+
+// The samples of a step that data rank `rank` of `ranks` trains on: contiguous blocks. Every tensor rank of a data rank
+// asks with the same numbers. The step's size is a multiple of `ranks`.
+template <class T>
+std::span<T> slice_of_rank(std::span<T> step, int rank, int ranks) {
+  const size_t count = step.size() / size_t(ranks);
+  return step.subspan(size_t(rank) * count, count);
+}
+
+// Held-out text: every sample once, in order, source after source, the last one of each source in part. Steps of
+// `global_batch` rows; rows past the end are no sample, so that all ranks take the same number of steps and nothing
+// counts twice.
+class ValidationOrder {
+ public:
+  ValidationOrder(std::span<const int64_t> tokens, int64_t T);
+
+  int64_t samples() const { return starts_.back(); }
+  int64_t steps(int64_t global_batch) const { return (samples() + global_batch - 1) / global_batch; }
+  SampleId operator()(int64_t index) const;  // source -1 past the end
+  // The rows [step * rows.size(), ...) of the whole batch.
+  void step(int64_t step, std::span<SampleId> rows) const;
+
+ private:
+  std::vector<int64_t> starts_;  // first index of each source, then the number of samples
+};
+
+}  // namespace keel::data
