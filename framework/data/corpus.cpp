@@ -1,0 +1,249 @@
+#include "framework/data/corpus.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+
+#include "framework/base/error.h"
+#include "framework/base/rng.h"
+#include "framework/data/notes.h"
+#include "framework/data/token_writer.h"
+#include "framework/data/tokenizer.h"
+#include "framework/data/utf8.h"
+
+namespace keel::data {
+namespace {
+
+namespace fs = std::filesystem;
+using Progress = std::function<void(const CorpusProgress&)>;
+
+constexpr int64_t batch_bytes = 8 << 20;  // of text that is encoded together, by all threads
+constexpr size_t batch_pieces = 1 << 16;
+
+void check_options(const CorpusOptions& options) {
+  if (options.texts.empty()) throw input_error("no text is given");
+  if (options.prefix.empty() || options.prefix.ends_with('/'))
+    throw input_error("'{}' is no prefix for the files to write, such as data/corpus", options.prefix);
+  if (!(options.valid >= 0 && options.valid <= 0.5))
+    throw input_error("the share of held-out text is {}; it must be from 0 to 0.5", options.valid);
+  if (options.sentencepiece != 0 && !options.model.empty())
+    throw input_error("either train a SentencePiece model or give one ({}), not both", options.model);
+  const auto piped = [](const std::string& path) { return path == "-" || !fs::is_regular_file(path); };
+  const auto pipe = std::find_if(options.texts.begin(), options.texts.end(), piped);
+  if (options.sentencepiece != 0 && pipe != options.texts.end() && !fs::is_directory(*pipe) &&
+      (*pipe == "-" || fs::exists(*pipe)))
+    throw input_error(
+        "training SentencePiece reads the text twice, and '{}' can be read once; write it to a file, or "
+        "give a model",
+        *pipe);
+}
+
+// The length of pieces: held-out text comes from some 32 places or more.
+size_t piece_bytes_of(const CorpusOptions& options) {
+  if (options.valid == 0) return 1 << 20;
+  const int64_t total = DocumentReader(options.texts, options.documents, 4).total_bytes();
+  if (total == 0) return 16 << 10;
+  return size_t(std::clamp(double(total) * options.valid / 32, 1024.0, 65536.0));
+}
+
+// The pieces in order, each with whether it is held out.
+class Pieces {
+ public:
+  explicit Pieces(const CorpusOptions& options)
+      : reader_(options.texts, options.documents, piece_bytes_of(options)), held_out_(options.valid) {}
+
+  bool next(TextPiece& piece, bool& held_out) {
+    if (!reader_.next(piece)) return false;
+    held_out = !piece.text.empty() && held_out_(count_++);
+    return true;
+  }
+  const DocumentReader& reader() const { return reader_; }
+
+ private:
+  DocumentReader reader_;
+  HeldOut held_out_;
+  int64_t count_ = 0;
+};
+
+// Text to train a model on: pieces from all over, never the held-out ones.
+std::vector<std::string> sample_of(const CorpusOptions& options, const Progress& progress) {
+  Pieces pieces(options);
+  const double total = double(pieces.reader().total_bytes());
+  const double share = std::min(1.0, double(options.training_bytes) / std::max(1.0, total));
+  std::vector<std::string> texts;
+  TextPiece piece;
+  bool held_out = false;
+  double seen = 0, kept = 0;
+  while (pieces.next(piece, held_out)) {
+    progress({"reading", pieces.reader().bytes(), pieces.reader().total_bytes()});
+    seen += double(piece.text.size());
+    if (held_out || kept + double(piece.text.size()) > seen * share) continue;
+    kept += double(piece.text.size());
+    texts.push_back(piece.text);
+  }
+  if (texts.empty()) throw input_error("{}: too little text to train SentencePiece on", options.texts[0]);
+  return texts;
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, const Progress& progress) {
+  if (options.sentencepiece == 0 && options.model.empty()) return byte_tokenizer();
+  const std::string path = options.prefix + ".model";
+  if (options.sentencepiece == 0) {  // checked before it is copied beside the tokens
+    auto tokenizer = sentencepiece_tokenizer(options.model);
+    std::error_code failure;
+    if (!fs::exists(path) || !fs::equivalent(options.model, path))
+      fs::copy_file(options.model, path, fs::copy_options::overwrite_existing, failure);
+    if (failure) throw input_error("{}: cannot copy it to {}: {}", options.model, path, failure.message());
+    return tokenizer;
+  }
+  const auto texts = sample_of(options, progress);
+  progress({"training SentencePiece", 0, 0});
+  const std::string model = train_sentencepiece(texts, options.sentencepiece);
+  std::ofstream file(path, std::ios::binary);
+  file << model;
+  file.close();
+  if (!file) throw input_error("{}: cannot write it; is the disk full?", path);
+  return sentencepiece_tokenizer(path);
+}
+
+// One pair and its notes.
+class Output {
+ public:
+  Output(std::string prefix, const Tokenizer& tokenizer)
+      : prefix_(std::move(prefix)), end_(tokenizer.end_of_document()), writer_(prefix_, tokenizer.vocabulary()) {}
+
+  void append(const std::vector<int32_t>& ids, size_t bytes) {
+    writer_.append(ids);
+    bytes_ += int64_t(bytes);
+    in_document_ = true;
+  }
+  // Nothing where no document is open.
+  void end_document() {
+    if (!in_document_) return;
+    writer_.append(std::span(&end_, 1));
+    writer_.end_document();
+    in_document_ = false;
+  }
+  CorpusReport finish(TokenNotes notes) {
+    writer_.finish();
+    notes.tokens = writer_.tokens();
+    notes.documents = writer_.documents();
+    notes.bytes = bytes_;
+    write_notes(prefix_, notes);
+    return report();
+  }
+  CorpusReport report() const { return {writer_.tokens(), writer_.documents(), bytes_}; }
+
+ private:
+  std::string prefix_;
+  int32_t end_;
+  TokenWriter writer_;
+  int64_t bytes_ = 0;
+  bool in_document_ = false;
+};
+
+struct Unit {
+  TextPiece piece;
+  bool held_out = false;
+  std::vector<int32_t> ids;
+  int64_t invalid_bytes = 0;
+};
+
+bool read_batch(Pieces& pieces, std::vector<Unit>& units) {
+  units.clear();
+  Unit unit;
+  for (int64_t bytes = 0; bytes < batch_bytes && units.size() < batch_pieces;) {
+    if (!pieces.next(unit.piece, unit.held_out)) break;
+    bytes += int64_t(unit.piece.text.size());
+    units.push_back(std::move(unit));
+  }
+  return !units.empty();
+}
+
+void encode_batch(const Tokenizer& tokenizer, std::vector<Unit>& units) {
+  std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic, 1)
+  for (size_t i = 0; i < units.size(); ++i) {
+    try {
+      units[i].invalid_bytes = count_invalid_bytes(units[i].piece.text);
+      tokenizer.encode(units[i].piece.text, units[i].ids);
+    } catch (...) {
+#pragma omp critical
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void write_unit(const Unit& unit, Output& training, std::optional<Output>& valid) {
+  if (unit.held_out) {
+    training.end_document();
+    valid->append(unit.ids, unit.piece.text.size());
+    valid->end_document();
+    return;
+  }
+  if (!unit.piece.text.empty()) training.append(unit.ids, unit.piece.text.size());
+  if (unit.piece.ends_document) training.end_document();
+}
+
+void check_written(const CorpusOptions& options, const CorpusReport& training, const std::optional<Output>& valid) {
+  if (training.tokens == 0) throw input_error("{}: no text to tokenize", options.texts[0]);
+  if (valid && valid->report().tokens == 0)
+    throw input_error(
+        "{}: holding out {} of {} documents in {} bytes leaves nothing to validate on; hold out more, or "
+        "divide the text into more documents",
+        options.texts[0], options.valid, training.documents, training.bytes);
+}
+
+}  // namespace
+
+bool HeldOut::operator()(int64_t piece) const {
+  if (share_ <= 0) return false;
+  // Stretch k holds the pieces from ceil(k / share) on; 1e-9 forgives what 1 / 0.01 lacks to 100.
+  auto start_of = [&](int64_t stretch) { return int64_t(std::ceil(double(stretch) / share_ - 1e-9)); };
+  auto stretch = int64_t(double(piece) * share_);
+  while (start_of(stretch + 1) <= piece) ++stretch;
+  while (start_of(stretch) > piece) --stretch;
+  const int64_t start = start_of(stretch), length = start_of(stretch + 1) - start;
+  return piece - start == int64_t(uniform(key_of(0, "held-out text"), uint64_t(stretch)) * double(length));
+}
+
+CorpusReports make_corpus(const CorpusOptions& options, const Progress& progress) {
+  check_options(options);
+  std::error_code failure;
+  const fs::path folder = fs::path(options.prefix).parent_path();
+  if (!folder.empty()) fs::create_directories(folder, failure);
+  if (failure) throw input_error("{}: cannot make this folder: {}", folder.string(), failure.message());
+  const auto tokenizer = make_tokenizer(options, progress);
+  Output training(options.prefix, *tokenizer);
+  std::optional<Output> valid;
+  if (options.valid > 0) valid.emplace(options.prefix + "-valid", *tokenizer);
+
+  CorpusReports reports;
+  Pieces pieces(options);
+  std::vector<Unit> units;
+  while (read_batch(pieces, units)) {
+    encode_batch(*tokenizer, units);
+    for (const Unit& unit : units) {
+      write_unit(unit, training, valid);
+      reports.invalid_bytes += unit.invalid_bytes;
+    }
+    progress({"encoding", pieces.reader().bytes(), pieces.reader().total_bytes()});
+  }
+  check_written(options, training.report(), valid);
+  TokenNotes notes;
+  notes.tokenizer = tokenizer->kind();
+  notes.vocabulary = tokenizer->vocabulary();
+  notes.end_of_document = tokenizer->end_of_document();
+  if (notes.tokenizer != "bytes") notes.model = fs::path(options.prefix + ".model").filename().string();
+  reports.training = training.finish(notes);
+  if (valid) reports.valid = valid->finish(notes);
+  reports.type = name_of(smallest_type(tokenizer->vocabulary()));
+  reports.vocabulary = tokenizer->vocabulary();
+  return reports;
+}
+
+}  // namespace keel::data

@@ -1,0 +1,43 @@
+// Text to token ids and back. Both tokenizers keep every byte: decode(encode(x)) == x, spaces, newlines, control
+// characters and bytes that are no UTF-8 included. (A SentencePiece model made elsewhere keeps what its own
+// normalisation keeps, and one without byte pieces writes unknown characters as its unknown id.)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/data/notes.h"
+
+namespace keel::data {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual std::string kind() const = 0;  // "bytes" or "sentencepiece", as in the notes
+  virtual int64_t vocabulary() const = 0;
+  // The id that follows each document's text; it decodes to nothing.
+  virtual int32_t end_of_document() const = 0;
+  // Appends the ids of the text. May be called by several threads at once.
+  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // Appends the text of the ids, which may end within a character. Errors: an id outside the vocabulary.
+  virtual void decode(std::span<const int32_t> ids, std::string& text) const = 0;
+};
+
+// 257 ids: 0 to 255 are bytes, 256 ends a document.
+std::unique_ptr<Tokenizer> byte_tokenizer();
+
+// Errors: a file that is no SentencePiece model, or a model without an end-of-sentence id.
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string& model_path);
+
+// The tokenizer that made a token file. Errors: an unknown kind, a model that is missing or of another size.
+std::unique_ptr<Tokenizer> tokenizer_of(const TokenNotes& notes);
+
+// Trains a SentencePiece model (BPE over words, bytes for rare characters, no normalisation) and returns the bytes of
+// its .model file: the same for the same texts. Errors: what SentencePiece says, such as a vocabulary too large.
+std::string train_sentencepiece(std::span<const std::string> texts, int64_t vocabulary);
+
+}  // namespace keel::data
