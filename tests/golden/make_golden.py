@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Writes every golden file of this folder; README.md says what they hold. Running it again changes no byte."""
+import sys
+
+import numpy as np
+
+import henry_block
+import optimizer
+import qk_norm
+from cases import all_cases, build
+from json_file import nine_digits, write
+
+LOGITS_AT = [[0, 0, 0], [0, 4, 1], [0, 8, 15], [1, 0, 7], [1, 3, 12], [1, 8, 9]]  # batch row, position, token
+
+
+def decoder_golden(case):
+    decoder, parameters, batch = build(case)
+    result = decoder.loss_and_gradients(parameters, batch, case["loss_options"])
+    logits = result["logits"]
+    return {
+        "model": case["model"], "loss_options": case["loss_options"],
+        "tokens": batch.tokens, "targets": batch.targets, "documents": case["documents"],
+        "parameters": {name: list(array.shape) for name, array in parameters.items()},
+        "amplitude": case["amplitude"],
+        "loss": result["loss"], "z_loss": result["z_loss"],
+        "logits_checksum": {"at": LOGITS_AT, "values": [logits[tuple(at)] for at in LOGITS_AT],
+                            "root_mean_square": np.sqrt((logits ** 2).mean())},
+        "largest_logit": result["largest_logit"], "entropy": result["entropy"],
+        "gradients": {name: nine_digits(gradient) for name, gradient in result["gradients"].items()}}
+
+
+def main():
+    for name, case in all_cases().items():
+        write(f"decoder/{name}.json", decoder_golden(case))
+    write("qk_norm.json", qk_norm.golden())
+    write("henry_block.json", henry_block.golden())
+    write("adamw.json", optimizer.adamw_golden())
+    write("schedule.json", optimizer.schedule_golden())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
