@@ -120,6 +120,8 @@ def batches():
         "documents": {"model": model(qk("rms")), "documents": documents},
         "documents_window": {"model": small(qk("rms") | {"window": 2}, layer_pattern=["local", "global"]),
                              "documents": documents},
+        # Rotation first and unequal gains: only here do positions of RoPE that do not restart show.
+        "documents_after_rope": {"model": small(qk("rms", placement="after_rope")), "documents": documents},
         "documents_learned": {"model": small(qk("l2", eps=1e-12), positions=learned), "documents": documents},
         "smoothing_z_softcap": {"model": model(qk("rms"), final_softcap=1.0),
                                 "loss_options": {"z_loss": 0.02, "label_smoothing": 0.1}},
@@ -149,7 +151,7 @@ def batch_of(case):
 
 
 def parameter_value(name, shape, case):
-    """Element i, row-major: base + amplitude * sin(1 + 12.9898*i + 0.61*s), s the sum of the name's bytes; then fp32."""
+    """Element i, row-major: base + amplitude * sin(1 + 12.9898*i + 0.61*s), s: sum of the name's bytes; then fp32."""
     amplitude, base = case["amplitude"], 0.0
     if is_gain(name):
         amplitude, base = GAIN_AMPLITUDE, 0.0 if is_zero_centered(name, case["model"]) else 1.0

@@ -70,9 +70,12 @@ def checked(parameters, shapes, path):
 
 
 def run(checkpoint_path, batch_path, out_path):
-    config, parameters = read(checkpoint_path)
-    with open(batch_path, encoding="utf-8") as file:
-        given = json.load(file)
+    try:
+        config, parameters = read(checkpoint_path)
+        with open(batch_path, encoding="utf-8") as file:
+            given = json.load(file)
+    except (OSError, json.JSONDecodeError) as problem:
+        refuse(problem)
     train = config.get("train") or {}
     options = given.get("loss_options") or {key: train.get(key) or 0.0 for key in ["z_loss", "label_smoothing"]}
     try:
@@ -80,7 +83,8 @@ def run(checkpoint_path, batch_path, out_path):
     except ValueError as problem:
         refuse(f"{checkpoint_path}: {problem}")
     batch = Batch(given["tokens"], given["targets"], given.get("documents"))
-    result = decoder.loss_and_gradients(checked(parameters, decoder.parameter_shapes(), checkpoint_path), batch, options)
+    parameters = checked(parameters, decoder.parameter_shapes(), checkpoint_path)
+    result = decoder.loss_and_gradients(parameters, batch, options)
     norms = {name: float(np.sqrt((gradient ** 2).sum())) for name, gradient in result["gradients"].items()}
     print(dump({"loss": result["loss"], "z_loss": result["z_loss"], "largest_logit": result["largest_logit"],
                 "entropy": result["entropy"], "gradient_norms": norms}))

@@ -5,7 +5,7 @@ x is one of q [rows,H,d] and k [rows,G,d]. With N the width of a statistic (d fo
 and S = sum(gain*dy*xhat) over it:
   rms    r = 1/sqrt(mean(x^2)+eps)   y = gain*r*x         dx = r*(gain*dy - xhat*S/N)
   layer  r = 1/sqrt(var(x)+eps)      y = gain*r*(x-mean)  dx = r*(gain*dy - mean(gain*dy) - xhat*S/N)
-  l2     r = 1/max(|x|,eps)          y = gain*r*x         dx = r*(gain*dy - xhat*S), and 0 below the floor (Keel's choice)
+  l2     r = 1/max(|x|,eps)          y = gain*r*x         dx = r*(gain*dy - xhat*S), below the floor 0 (Keel's choice)
 """
 import math
 
@@ -239,7 +239,8 @@ def golden():
             "worked": worked(), "worked_rotation": worked_rotation(), "worked_counts": worked_counts(),
             "inputs": shared_inputs(), "forward_backward": [forward_backward(options) for options in variants()],
             "scale": SCALE, "bounds": [adversarial_bound(options) for options in variants()],
-            "tight_inputs": dict(zip("qk", tight_rows())), "tight_bounds": [tight_bound(options) for options in variants()]}
+            "tight_inputs": dict(zip("qk", tight_rows())),
+            "tight_bounds": [tight_bound(options) for options in variants()]}
 
 
 if __name__ == "__main__":
