@@ -51,7 +51,7 @@ endfunction()
 function(keel_mpi_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS;RANKS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
-  target_link_libraries(test_${name} PRIVATE ${ARG_DEPENDS} keel::comm MPI::MPI_C GTest::gtest GTest::gmock)
+  target_link_libraries(test_${name} PRIVATE ${ARG_DEPENDS} MPI::MPI_C GTest::gtest GTest::gmock)
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}_${ranks}_ranks
              COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:test_${name}>)

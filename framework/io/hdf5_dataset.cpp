@@ -1,0 +1,163 @@
+// Datasets: creation, and parts of arrays in and out.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "framework/io/hdf5.h"
+#include "framework/io/hdf5_parallel.h"
+
+namespace keel::io {
+namespace {
+
+constexpr uint64_t largest_chunk_bytes = uint64_t(1) << 30;  // HDF5 refuses 4 GiB, and reads a chunk as a whole
+
+uint64_t product(std::span<const uint64_t> dims) {
+  return std::accumulate(dims.begin(), dims.end(), uint64_t(1), std::multiplies<>());
+}
+
+std::vector<hsize_t> sizes(std::span<const uint64_t> values) {
+  return {values.begin(), values.end()};
+}
+
+// The chunk asked for, within what the dataset may grow to, at least 1 and below 1 GiB: the longest dim is halved.
+std::vector<uint64_t> fitting_chunk(const DatasetOptions& options, std::span<const uint64_t> dims, uint64_t bytes) {
+  std::vector<uint64_t> chunk = options.chunk;
+  for (size_t i = 0; i < chunk.size(); ++i) {
+    uint64_t limit = options.largest.empty() ? dims[i] : options.largest[i];
+    chunk[i] = std::clamp<uint64_t>(chunk[i], 1, std::max<uint64_t>(limit, 1));
+  }
+  auto above = [&] {  // in floating point, where it cannot wrap
+    double total = double(bytes);
+    for (uint64_t length : chunk) total *= double(length);
+    return total >= double(largest_chunk_bytes);
+  };
+  while (above()) {
+    auto longest = std::max_element(chunk.begin(), chunk.end());
+    *longest = (*longest + 1) / 2;
+  }
+  return chunk;
+}
+
+// Selects `slab` of the file's space; an empty one selects nothing, which a collective call may ask for.
+void select(const Dataspace& space, const Slab& slab, const std::string& subject) {
+  if (slab.elements() == 0) {
+    KEEL_HDF5(subject, H5Sselect_none(space.id()));
+    return;
+  }
+  auto offset = sizes(slab.offset), count = sizes(slab.count);
+  if (count.empty()) return;  // a scalar: everything
+  KEEL_HDF5(subject, H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, offset.data(), nullptr, count.data(), nullptr));
+}
+
+void check_slab(const Slab& slab, std::span<const uint64_t> dims, const std::string& subject) {
+  require(slab.offset.size() == dims.size() && slab.count.size() == dims.size(),
+          "{}: a slab with {} offsets and {} counts in {} dims", subject, slab.offset.size(), slab.count.size(),
+          dims.size());
+  for (size_t i = 0; i < dims.size(); ++i)
+    require(slab.count[i] == 0 || (slab.offset[i] < dims[i] && slab.count[i] <= dims[i] - slab.offset[i]),
+            "{}: {} elements from {} do not lie within dim {} of {}", subject, slab.count[i], slab.offset[i], i,
+            dims[i]);
+}
+
+// The two dataspaces and the properties of one transfer.
+struct Selection {
+  Selection(hid_t dataset, const Slab& slab, const std::string& subject)
+      : file(KEEL_HDF5(subject, H5Dget_space(dataset))), memory(flat(slab.elements())), properties(H5P_DATASET_XFER) {
+    select(file, slab, subject);
+    if (slab.elements() == 0) KEEL_HDF5(subject, H5Sselect_none(memory.id()));
+  }
+  static Dataspace flat(uint64_t elements) { return Dataspace::array(std::span(&elements, 1)); }
+  Dataspace file, memory;
+  PropertyList properties;
+};
+
+}  // namespace
+
+Dataset Location::create_dataset(const std::string& path, const ElementType& type, std::span<const uint64_t> dims,
+                                 const DatasetOptions& options) {
+  const std::string subject = inside(path);
+  require(options.chunk.empty() || options.chunk.size() == dims.size(), "{}: a chunk of {} dims for {} dims", subject,
+          options.chunk.size(), dims.size());
+  require(options.largest.empty() || !options.chunk.empty(), "{}: only a chunked dataset can grow", subject);
+  PropertyList creation(H5P_DATASET_CREATE), links(H5P_LINK_CREATE);
+  KEEL_HDF5(subject, H5Pset_create_intermediate_group(links.id(), 1));
+  // A fixed dataset without elements has nothing to put in chunks, and HDF5 takes no chunk larger than the dataset.
+  if (!options.chunk.empty() && (!options.largest.empty() || product(dims) > 0)) {
+    auto chunk = sizes(fitting_chunk(options, dims, type.bytes));
+    KEEL_HDF5(subject, H5Pset_chunk(creation.id(), int(chunk.size()), chunk.data()));
+  }
+  if (!options.fill) {
+    KEEL_HDF5(subject, H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER));
+    KEEL_HDF5(subject, H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY));
+  }
+  Dataspace space = Dataspace::array(dims, options.largest);
+  hid_t made =
+      KEEL_HDF5(subject, H5Dcreate2(id(), path.c_str(), type.file, space.id(), links.id(), creation.id(), H5P_DEFAULT));
+  Dataset dataset(made, H5Dclose, subject, sharing_);
+  dataset.dims_.assign(dims.begin(), dims.end());
+  return dataset;
+}
+
+Dataset Location::open_dataset(const std::string& path) const {
+  const std::string subject = inside(path);
+  if (!has(path)) throw input_error("{}: there is no such dataset in the file", subject);
+  Dataset dataset(KEEL_HDF5(subject, H5Dopen2(id(), path.c_str(), H5P_DEFAULT)), H5Dclose, subject, sharing_);
+  dataset.dims_ = Dataspace(KEEL_HDF5(subject, H5Dget_space(dataset.id()))).dims();
+  return dataset;
+}
+
+uint64_t Dataset::elements() const {
+  return product(dims_);
+}
+
+void Dataset::resize(std::span<const uint64_t> dims) {
+  require(dims.size() == dims_.size(), "{}: resized from {} to {} dims", name(), dims_.size(), dims.size());
+  KEEL_HDF5(name(), H5Dset_extent(id(), sizes(dims).data()));
+  dims_.assign(dims.begin(), dims.end());
+}
+
+uint64_t Dataset::file_offset_bytes() const {
+  // The status first: with a user block, H5Dget_offset adds its size to "nowhere" and calls that a place.
+  H5D_space_status_t status;
+  KEEL_HDF5(name(), H5Dget_space_status(id(), &status));
+  haddr_t offset = H5Dget_offset(id());
+  require(status == H5D_SPACE_STATUS_ALLOCATED && offset != HADDR_UNDEF,
+          "{}: has no single place in the file: chunked, or no space allocated yet", name());
+  return offset;
+}
+
+bool Dataset::holds(const ElementType& type) const {
+  Datatype stored(KEEL_HDF5(name(), H5Dget_type(id())));
+  return KEEL_HDF5(name(), H5Tequal(stored.id(), type.file)) > 0;
+}
+
+void Dataset::check_type(const ElementType& type) const {
+  if (holds(type)) return;
+  Datatype stored(KEEL_HDF5(name(), H5Dget_type(id())));
+  throw input_error("{}: holds {}, but {} is needed: this file was made by something else", name(),
+                    stored.description(), type.name);
+}
+
+void Dataset::write(const ElementType& type, std::span<const std::byte> data, const Slab& slab, Transfer transfer) {
+  check_slab(slab, dims_, name());
+  require(data.size() == slab.elements() * type.bytes, "{}: {} bytes for {} elements of {}", name(), data.size(),
+          slab.elements(), type.name);
+  check_type(type);
+  Selection selection(id(), slab, name());
+  if (transfer == Transfer::collective && sharing_.parallel) set_collective(selection.properties, name());
+  KEEL_HDF5(name(), H5Dwrite(id(), type.memory, selection.memory.id(), selection.file.id(), selection.properties.id(),
+                             data.data()));
+}
+
+void Dataset::read(const ElementType& type, std::span<std::byte> data, const Slab& slab, Transfer transfer) const {
+  check_slab(slab, dims_, name());
+  require(data.size() == slab.elements() * type.bytes, "{}: {} bytes for {} elements of {}", name(), data.size(),
+          slab.elements(), type.name);
+  check_type(type);
+  Selection selection(id(), slab, name());
+  if (transfer == Transfer::collective && sharing_.parallel) set_collective(selection.properties, name());
+  KEEL_HDF5(name(), H5Dread(id(), type.memory, selection.memory.id(), selection.file.id(), selection.properties.id(),
+                            data.data()));
+}
+
+}  // namespace keel::io

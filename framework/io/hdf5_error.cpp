@@ -1,0 +1,118 @@
+#include "framework/io/hdf5_error.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <vector>
+
+#include "framework/base/text.h"
+
+namespace keel::io {
+namespace {
+
+herr_t collect(unsigned, const H5E_error2_t* entry, void* lines) {
+  if (entry->desc && *entry->desc) static_cast<std::vector<std::string>*>(lines)->push_back(entry->desc);
+  return 0;
+}
+
+std::vector<std::string> take_error_stack() {  // the innermost first
+  std::vector<std::string> lines;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &lines);
+  H5Eclear2(H5E_DEFAULT);
+  return lines;
+}
+
+// The number behind "label = " in a line of HDF5's, or 0.
+uint64_t number_after(std::string_view line, std::string_view label) {
+  uint64_t number = 0;
+  size_t at = line.find(label);
+  if (at != line.npos) std::from_chars(line.data() + at + label.size(), line.data() + line.size(), number);
+  return number;
+}
+
+// What went wrong, as far as it matters for the advice.
+struct Cause {
+  std::string line;  // the innermost that names an errno, else the innermost
+  int system_error = 0;
+  bool lock = false;
+};
+
+Cause cause_of(const std::vector<std::string>& lines) {
+  Cause cause;
+  for (const std::string& line : lines) {
+    if (cause.line.empty()) cause.line = line;
+    if (cause.system_error != 0) continue;
+    cause.system_error = int(number_after(line, "errno = "));
+    if (cause.system_error != 0) cause.line = line;
+  }
+  for (const std::string& line : lines) cause.lock |= line.find("lock the file") != line.npos;
+  cause.lock |= cause.line.find("lock file") != cause.line.npos;
+  return cause;
+}
+
+std::string lock_advice(int system_error) {
+  if (system_error == EAGAIN || system_error == EACCES)
+    return "another process holds the file's lock: wait until it closes the file, or, if nobody writes to it, set the "
+           "environment variable HDF5_USE_FILE_LOCKING=FALSE";
+  return "this file system refuses file locks: set the environment variable HDF5_USE_FILE_LOCKING=FALSE";
+}
+
+std::string advice(const Cause& cause) {
+  if (cause.lock) return lock_advice(cause.system_error);
+  if (cause.system_error == ENOSPC || cause.system_error == EDQUOT || cause.line.find("NO_SPACE") != std::string::npos)
+    return "free some space on that disk, or write to another one";
+  if (cause.system_error == EFBIG) return "the file is larger than the file system or the shell's `ulimit -f` allows";
+  if (cause.line.find("truncated file") != std::string::npos)
+    return "the file is cut short, or its writer never finished: use an older one, or copy it again";
+  if (cause.line.find("signature not found") != std::string::npos)
+    return "this is not an HDF5 file, or its beginning is damaged";
+  if (cause.line.find("objects still open") != std::string::npos) return "close its datasets and groups first";
+  if (cause.line.find("already open for") != std::string::npos)
+    return "a writer has the file open now, or was killed while it had";
+  return "";
+}
+
+bool is_input(const Cause& cause) {
+  switch (cause.system_error) {
+    case ENOENT:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EISDIR:
+    case ENOTDIR:
+    case ENAMETOOLONG:
+    case ELOOP:
+      return true;
+    default:
+      break;
+  }
+  if (cause.lock) return true;
+  for (const char* text : {"truncated file", "signature not found", "already open for", "NO_SUCH_FILE", "ERR_ACCESS"})
+    if (cause.line.find(text) != std::string::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+void start_hdf5() {
+  // The I/O thread ends with every file closed; nothing is left for a handler on another thread at exit. It returns
+  // an error where the library runs already, which a second I/O thread of the process may find.
+  H5dont_atexit();
+  if (H5open() < 0 || H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) < 0)
+    throw Error(ErrorKind::internal, "the HDF5 library does not start");
+}
+
+Error hdf5_error(std::string_view subject, std::string_view call, std::source_location where) {
+  Cause cause = cause_of(take_error_stack());
+  std::string what = cause.system_error != 0 ? std::strerror(cause.system_error) : cause.line;
+  if (what.empty()) what = "failed without a reason";
+  std::string line = fmt::format("{}: {} ({}", subject, what, call.substr(0, call.find('(')));
+  if (cause.system_error != 0) line += fmt::format(", errno {}", cause.system_error);
+  if (uint64_t bytes = number_after(cause.line, "total write size = "))
+    line += fmt::format(", writing {}", human_bytes(double(bytes)));
+  line += ")";
+  if (std::string next = advice(cause); !next.empty()) line += ": " + next;
+  return Error(is_input(cause) ? ErrorKind::input : ErrorKind::internal, line, where);
+}
+
+}  // namespace keel::io
