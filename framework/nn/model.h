@@ -19,8 +19,9 @@ struct TokenBatch {
 // Statistics of attention over one step, per layer and head of this rank: [L, H] fp32 each.
 struct ModelTelemetry {
   Tensor largest_logit;  // every step
-  Tensor entropy;        // mean over rows, telemetry steps only
-  Tensor q_rms, k_rms;   // telemetry steps only
+  Tensor entropy;        // sum over `rows` rows; telemetry steps only
+  Tensor q_rms, k_rms;   // before the norm; telemetry steps only
+  int64_t rows = 0;
 };
 
 struct StepOptions {
@@ -57,8 +58,10 @@ class Model {
   virtual const ModelTelemetry& telemetry() const = 0;
 
   virtual ModelCost cost(int64_t length) const = 0;
-  // Scales what bounds the logits of each head (QKNORM.md section 6, QK-clip): factors [L, H of this rank].
-  virtual void clip_logits(ConstTensor factors) = 0;
+  // After an update of the master weights and before they are rounded and shared: keeps gains and scales within the
+  // config's bounds, and with factors [L, H of this rank] (QKNORM.md section 6, QK-clip) scales what bounds each head's
+  // logits. Returns whether it changed weights that have a rounded copy.
+  virtual bool clip_weights(ConstTensor factors) = 0;
   // What a real step takes from the two arenas, and packed weights.
   virtual int64_t activation_bytes() const = 0;
   virtual int64_t packed_bytes() const = 0;

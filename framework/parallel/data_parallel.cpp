@@ -1,0 +1,153 @@
+#include "framework/parallel/data_parallel.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/ops/elementwise.h"
+
+namespace keel::parallel {
+
+using optim::Span;
+
+DataParallel::DataParallel(nn::ParameterSet& parameters, Mesh& mesh, bool zero)
+    : parameters_(parameters), mesh_(mesh), zero_(zero) {
+  make_buckets();
+  collect_shared_parts();
+}
+
+void DataParallel::make_buckets() {
+  const nn::AxisPosition data = mesh_.data_position();
+  for (size_t a = 0; a < parameters_.arenas().size(); ++a) {
+    int64_t begin = 0;
+    for (int64_t end : parameters_.arenas()[a].bucket_ends) {
+      const int64_t share = (end - begin) / data.size;
+      Bucket bucket{{int(a), begin, end}, {int(a), begin + data.index * share, begin + (data.index + 1) * share}};
+      pieces_.push_back(bucket.piece);
+      size_t index = 0;
+      for (const nn::Parameter& parameter : parameters_.all()) {
+        if (parameter.arena == int(a) && parameter.offset_elements + parameter.local.elements() > begin) break;
+        ++index;
+      }
+      bucket.first_parameter = index;
+      buckets_.push_back(bucket);
+      begin = end;
+    }
+  }
+  std::stable_sort(buckets_.begin(), buckets_.end(),
+                   [](const Bucket& a, const Bucket& b) { return a.first_parameter > b.first_parameter; });
+}
+
+// The ranks that sum this parameter's gradient, besides the data axis; null where it is whole already.
+comm::Communicator* DataParallel::sharing_group(const nn::Parameter& parameter) {
+  const nn::Placement& placement = parameter.placement;
+  if (placement.kind == nn::Placement::Kind::shard && placement.replicas > 1)
+    return &mesh_.replica_group(placement.replicas);
+  if (placement.kind == nn::Placement::Kind::replicated_partial && mesh_.tensor().size() > 1) return &mesh_.tensor();
+  return nullptr;
+}
+
+void DataParallel::collect_shared_parts() {
+  for (nn::Parameter& parameter : parameters_.all()) {
+    comm::Communicator* group = sharing_group(parameter);
+    for (const Span& piece : pieces_) {
+      const int64_t begin = std::max(piece.begin, parameter.offset_elements);
+      const int64_t end = std::min(piece.end, parameter.offset_elements + parameter.local.elements());
+      if (piece.arena != parameter.arena || begin >= end) continue;
+      const Tensor part = gradient({piece.arena, begin, end});
+      if (parameter.first_replica()) counted_.push_back(part);
+      if (!group) continue;
+      // Groups in the order of their first parameter, which is the same on all ranks.
+      auto shared =
+          std::find_if(shared_.begin(), shared_.end(), [&](const SharedParts& s) { return s.group == group; });
+      if (shared == shared_.end()) shared = shared_.insert(shared_.end(), SharedParts{group, {}, {}});
+      shared->parts.push_back(part);
+    }
+  }
+  for (SharedParts& shared : shared_) {
+    int64_t elements = 0;
+    for (const Tensor& part : shared.parts) elements += part.elements();
+    shared.packed = OwnedTensor({elements}, DType::f32, shared.parts[0].device());
+  }
+}
+
+Tensor DataParallel::gradient(const Span& span) const {
+  return parameters_.arenas()[span.arena].gradient.slice(0, span.begin, span.end);
+}
+
+void DataParallel::gradients_complete(size_t first_parameter) {
+  for (; started_ < buckets_.size() && buckets_[started_].first_parameter >= first_parameter; ++started_)
+    requests_.push_back(
+        mesh_.data().start_reduce_scatter(gradient(buckets_[started_].piece), gradient(buckets_[started_].whole)));
+  mesh_.data().poll();
+}
+
+void DataParallel::finish_gradients() {
+  gradients_complete(0);
+  for (comm::Request& request : requests_) request.wait();
+  requests_.clear();
+  started_ = 0;
+  for (SharedParts& shared : shared_) sum_shared(shared);
+  if (zero_) return;
+  for (const Bucket& bucket : buckets_) gather(parameters_.arenas()[bucket.whole.arena].gradient, bucket);
+}
+
+void DataParallel::sum_shared(SharedParts& shared) {
+  int64_t at = 0;
+  auto each = [&](auto&& copy) {
+    at = 0;
+    for (const Tensor& part : shared.parts) {
+      copy(part, shared.packed.tensor.slice(0, at, at + part.elements()));
+      at += part.elements();
+    }
+  };
+  each([](Tensor part, Tensor packed) { ops::convert(packed, part); });
+  shared.group->all_reduce(shared.packed.tensor);
+  each([](Tensor part, Tensor packed) { ops::convert(part, packed); });
+}
+
+double DataParallel::gradient_norm() {
+  double squares = 0;
+  for (const Tensor& part : counted_) squares += ops::sum_of_squares(part);
+  squares = comm::all_reduce_value(mesh_.tensor(), squares);
+  squares = comm::all_reduce_value(mesh_.data(), squares);
+  return std::sqrt(squares);
+}
+
+std::vector<Span> DataParallel::update_spans() const {
+  std::vector<Span> spans;
+  if (zero_) {
+    for (const Span& piece : pieces_) append_by_count(spans, piece);
+  } else {
+    for (size_t a = 0; a < parameters_.arenas().size(); ++a)
+      append_by_count(spans, {int(a), 0, parameters_.arenas()[a].elements});
+  }
+  return spans;
+}
+
+// Cuts a span where it passes from weights that this rank counts to weights that it does not.
+void DataParallel::append_by_count(std::vector<Span>& spans, Span rest) const {
+  for (const nn::Parameter* parameter : parameters_.arenas()[rest.arena].parameters) {
+    const int64_t begin = parameter->offset_elements;
+    if (begin + parameter->local.elements() <= rest.begin) continue;
+    if (begin >= rest.end) break;
+    if (begin > rest.begin && parameter->first_replica() != rest.counted) {
+      spans.push_back({rest.arena, rest.begin, begin, rest.counted});
+      rest.begin = begin;
+    }
+    rest.counted = parameter->first_replica();
+  }
+  spans.push_back(rest);
+}
+
+void DataParallel::gather(Tensor arena, const Bucket& bucket) {
+  mesh_.data().all_gather(arena.slice(0, bucket.whole.begin, bucket.whole.end),
+                          arena.slice(0, bucket.piece.begin, bucket.piece.end));
+}
+
+void DataParallel::publish_weights(bool round) {
+  if (round) parameters_.round_to_compute();
+  if (!zero_) return;
+  for (const Bucket& bucket : buckets_) gather(parameters_.arenas()[bucket.whole.arena].compute, bucket);
+}
+
+}  // namespace keel::parallel

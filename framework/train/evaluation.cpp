@@ -1,0 +1,61 @@
+#include "framework/train/evaluation.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace keel::train {
+namespace {
+
+BatchSizes one_micro_step(BatchSizes sizes) {
+  sizes.micro_steps = 1;
+  return sizes;
+}
+
+// Bytes of text behind all tokens; 0 where a file does not say.
+int64_t text_bytes(const data::Dataset& dataset) {
+  int64_t bytes = 0;
+  for (const data::TokenFile& file : dataset.files()) {
+    if (!file.notes()) return 0;
+    bytes += file.notes()->bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Evaluation::Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask, int64_t sequences)
+    : dataset_(dataset),
+      order_(dataset.validation_order()),
+      batches_(dataset, one_micro_step(sizes), document_mask),
+      samples_(sequences > 0 ? std::min(sequences, order_.samples()) : order_.samples()) {}
+
+EvaluationResult Evaluation::run(nn::Model& model, parallel::Mesh& mesh) {
+  const auto begin = std::chrono::steady_clock::now();
+  const nn::AxisPosition data = mesh.data_position();
+  const int64_t own = batches_.sizes().micro_sequences, whole = own * data.size;
+  rows_.resize(size_t(own));
+  double loss = 0;
+  int64_t counted = 0;
+  for (int64_t first = 0; first < samples_; first += whole) {
+    for (int64_t row = 0; row < own; ++row) {
+      const int64_t index = first + data.index * own + row;
+      rows_[size_t(row)] = index < samples_ ? order_(index) : data::SampleId{};
+    }
+    batches_.fill(rows_);
+    const ops::CrossEntropySums sums = model.evaluate(batches_.micro_batch(0));
+    loss += sums.loss;
+    counted += sums.counted;
+  }
+  EvaluationResult result;
+  loss = comm::all_reduce_value(mesh.data(), loss);
+  result.counted_tokens = comm::all_reduce_value(mesh.data(), counted);
+  result.loss = loss / double(std::max<int64_t>(1, result.counted_tokens));
+  const int64_t bytes = text_bytes(dataset_);
+  // A part of the data has that part of the bytes, to within a token's length.
+  const double share = double(samples_) / double(order_.samples());
+  if (bytes > 0) result.nats_per_byte = loss / (double(bytes) * share);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace keel::train

@@ -1,0 +1,39 @@
+// What watches a run. Hooks see the same reports on every rank, in the same order, and must answer the same on every
+// rank.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "framework/data/sample_position.h"
+#include "framework/train/step_report.h"
+
+namespace keel::train {
+
+// How far a run has come; all of it goes into checkpoints.
+struct Progress {
+  int64_t step = 0;     // attempts so far: drives data and learning rate
+  int64_t updates = 0;  // accepted ones: drives Adam's bias correction
+  int64_t tokens_consumed = 0;
+  data::SamplePosition samples;
+};
+
+class Hook {
+ public:
+  virtual ~Hook() = default;
+
+  // Before the first step of this process, at the step resumed from (0 in a new run).
+  virtual void start(const Progress&) {}
+  // Gradients are reduced, weights not yet touched: may skip the update or stop the run.
+  virtual Verdict before_update(const StepReport&) { return {}; }
+  // The step is over; `verdict` is what was done with it. May stop the run.
+  virtual Verdict after_step(const StepReport&, const Verdict&, const Progress&) { return {}; }
+  // The loop has ended.
+  virtual void finish(const Progress&) {}
+
+  // What a resumed run needs of this hook, stored under `name`; a hook without a name has no state.
+  virtual std::string name() const { return {}; }
+  virtual nlohmann::json state() const { return {}; }
+  virtual void restore(const nlohmann::json&) {}
+};
+
+}  // namespace keel::train

@@ -1,0 +1,130 @@
+#include "framework/train/run_files_hook.h"
+
+#include <array>
+
+namespace keel::train {
+namespace {
+
+double share(double operations_per_token, double tokens_per_second, double peak) {
+  return peak > 0 ? operations_per_token * tokens_per_second / peak : 0;
+}
+
+const char* name_of(Action action) {
+  switch (action) {
+    case Action::proceed:
+      return "proceed";
+    case Action::skip:
+      return "skip";
+    case Action::stop_unstable:
+      return "stop_unstable";
+    case Action::stop_saved:
+      return "stop_saved";
+  }
+  return "?";
+}
+
+}  // namespace
+
+double Throughput::mfu_full(const StepReport& report) const {
+  return share(operations_full, tokens_per_second(report), peak_operations_per_second);
+}
+
+double Throughput::mfu_causal(const StepReport& report) const {
+  return share(operations_causal, tokens_per_second(report), peak_operations_per_second);
+}
+
+void RunFilesHook::start(const Progress& progress) {
+  if (!options_.writer) return;
+  const std::string metrics = options_.directory + "/metrics.jsonl", events = options_.directory + "/events.jsonl";
+  io::truncate_after(metrics, progress.step);
+  io::truncate_after(events, progress.step);
+  metrics_.emplace(metrics);
+  events_.emplace(events);
+  if (options_.tensorboard)
+    tensorboard_.emplace(options_.directory + "/tensorboard", progress.step > 0 ? progress.step + 1 : 0);
+  telemetry_.emplace(io_, options_.directory + "/telemetry.h5", progress.step);
+  event(progress.step > 0 ? "resume" : "start", {{"step", progress.step}, {"updates", progress.updates}});
+}
+
+Verdict RunFilesHook::after_step(const StepReport& report, const Verdict& verdict, const Progress&) {
+  if (!options_.writer) return {};
+  write_metrics(report, verdict);
+  write_telemetry(report);
+  if (verdict.action != Action::proceed)
+    event(name_of(verdict.action), {{"step", report.step},
+                                    {"reason", verdict.reason},
+                                    {"loss", report.loss},
+                                    {"gradient_norm", report.gradient_norm},
+                                    {"largest_logit", report.largest()},
+                                    {"first_sample", report.first_sample},
+                                    {"end_sample", report.end_sample}});
+  return {};
+}
+
+void RunFilesHook::write_metrics(const StepReport& report, const Verdict& verdict) {
+  const double tokens_per_second = options_.throughput.tokens_per_second(report);
+  metrics_->write({{"step", report.step},
+                   {"updates", report.updates},
+                   {"tokens", report.tokens_consumed},
+                   {"loss", report.loss},
+                   {"z_loss", report.z_loss},
+                   {"gradient_norm", report.gradient_norm},
+                   {"update_norm", report.update_norm},
+                   {"lr", report.lr},
+                   {"largest_logit", report.largest()},
+                   {"tokens_per_second", tokens_per_second},
+                   {"mfu_full", options_.throughput.mfu_full(report)},
+                   {"mfu_causal", options_.throughput.mfu_causal(report)},
+                   {"seconds_data", report.seconds.data},
+                   {"seconds_forward_backward", report.seconds.forward_backward},
+                   {"seconds_reduction", report.seconds.reduction},
+                   {"seconds_update", report.seconds.update},
+                   {"verdict", name_of(verdict.action)}});
+  if (!tensorboard_) return;
+  const std::array<io::Scalar, 8> values = {{{"train/loss", float(report.loss)},
+                                             {"train/gradient_norm", float(report.gradient_norm)},
+                                             {"train/lr", float(report.lr)},
+                                             {"train/z_loss", float(report.z_loss)},
+                                             {"attention/largest_logit", report.largest()},
+                                             {"speed/tokens_per_second", float(tokens_per_second)},
+                                             {"speed/mfu_full", float(options_.throughput.mfu_full(report))},
+                                             {"speed/mfu_causal", float(options_.throughput.mfu_causal(report))}}};
+  tensorboard_->write(report.step, values);
+}
+
+void RunFilesHook::write_telemetry(const StepReport& report) {
+  const auto layers = uint64_t(report.layers);
+  auto append = [&](const std::string& name, const std::vector<float>& values) {
+    if (values.empty()) return;
+    telemetry_->declare(name, {layers, values.size() / layers});
+    telemetry_->append(name, report.step, values);
+  };
+  append("largest_logit", report.largest_logit);
+  append("entropy", report.entropy);
+  append("q_rms", report.q_rms);
+  append("k_rms", report.k_rms);
+  io_.check();
+}
+
+void RunFilesHook::event(const std::string& kind, io::Json fields) {
+  if (!events_) return;
+  io::Json line = {{"event", kind}};
+  line.update(fields);
+  events_->write(line);
+}
+
+void RunFilesHook::scalars(int64_t step, std::span<const io::Scalar> scalars) {
+  if (tensorboard_) tensorboard_->write(step, scalars);
+}
+
+void RunFilesHook::metrics_line(const io::Json& line) {
+  if (metrics_) metrics_->write(line);
+}
+
+void RunFilesHook::finish(const Progress&) {
+  if (!options_.writer) return;
+  telemetry_->flush();
+  io_.drain();
+}
+
+}  // namespace keel::train

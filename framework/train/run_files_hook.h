@@ -1,0 +1,61 @@
+// What a run leaves for people and programs: metrics.jsonl (a line per step), events.jsonl (what was skipped and why),
+// TensorBoard scalars and telemetry.h5. Written by rank 0 alone; the other ranks' hook does nothing.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "framework/io/jsonl.h"
+#include "framework/io/telemetry.h"
+#include "framework/io/tensorboard.h"
+#include "framework/train/hook.h"
+
+namespace keel::train {
+
+// For rates: per token, by the two conventions, and the machine's own product rate over all ranks.
+struct Throughput {
+  double operations_full = 0;    // 6 N + 12 L H d T
+  double operations_causal = 0;  // 6 N + 6 L H d T
+  double peak_operations_per_second = 0;
+
+  double tokens_per_second(const StepReport& report) const { return double(report.tokens) / report.seconds.total(); }
+  double mfu_full(const StepReport& report) const;
+  double mfu_causal(const StepReport& report) const;
+};
+
+struct RunFilesOptions {
+  std::string directory;
+  bool writer = true;  // rank 0
+  bool tensorboard = true;
+  Throughput throughput;
+};
+
+class RunFilesHook : public Hook {
+ public:
+  // `io` outlives this.
+  RunFilesHook(io::IoThread& io, const RunFilesOptions& options) : io_(io), options_(options) {}
+
+  // On resume, lines and rows after the resumed step are dropped.
+  void start(const Progress& progress) override;
+  Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
+  void finish(const Progress& progress) override;
+
+  // A line in events.jsonl.
+  void event(const std::string& kind, io::Json fields);
+  // Scalars that do not come from a step's report: evaluation.
+  void scalars(int64_t step, std::span<const io::Scalar> scalars);
+  // Per-head values of a step, [layers, heads].
+  void metrics_line(const io::Json& line);
+
+ private:
+  void write_metrics(const StepReport& report, const Verdict& verdict);
+  void write_telemetry(const StepReport& report);
+
+  io::IoThread& io_;
+  RunFilesOptions options_;
+  std::optional<io::JsonLinesWriter> metrics_, events_;
+  std::optional<io::TensorBoardWriter> tensorboard_;
+  std::optional<io::Telemetry> telemetry_;
+};
+
+}  // namespace keel::train

@@ -1,0 +1,55 @@
+// What one step observed, the same on every rank, and what hooks answer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace keel::train {
+
+// Where the seconds of a step went.
+struct PhaseSeconds {
+  double data = 0;
+  double forward_backward = 0;
+  double reduction = 0;
+  double update = 0;
+  double total() const { return data + forward_backward + reduction + update; }
+};
+
+struct StepReport {
+  int64_t step = 0;     // this attempt, counted from 1
+  int64_t updates = 0;  // accepted ones so far
+  double lr = 0;
+  double loss = 0;                           // mean over counted tokens, without the z-loss
+  double z_loss = 0;                         // mean z * lse^2
+  double gradient_norm = 0;                  // before clipping
+  double update_norm = 0;                    // of the change of the weights; 0 where the step was skipped
+  int64_t tokens = 0;                        // of the step, all ranks
+  int64_t counted_tokens = 0;                // with a target
+  int64_t tokens_consumed = 0;               // of the run
+  int64_t first_sample = 0, end_sample = 0;  // global sample indices that the step drew from
+  bool stop_requested = false;               // by a signal or a time limit of any rank
+  PhaseSeconds seconds;                      // this rank's
+
+  // Per layer and head of the whole model, [L, H] row-major.
+  int64_t layers = 0, heads = 0;
+  std::vector<float> largest_logit;
+  // Telemetry steps only, else empty. kv_rms: [L, G of the whole model].
+  std::vector<float> entropy, q_rms, k_rms;
+
+  float largest() const {
+    float largest = 0;
+    for (float value : largest_logit) largest = value > largest || value != value ? value : largest;
+    return largest;
+  }
+};
+
+// The most severe answer of all hooks wins.
+enum class Action { proceed, skip, stop_unstable, stop_saved };
+
+struct Verdict {
+  Action action = Action::proceed;
+  std::string reason;  // "gradient norm 812.4 is 9.1 deviations above the mean of 128 steps"
+};
+
+}  // namespace keel::train

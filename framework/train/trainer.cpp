@@ -1,0 +1,193 @@
+#include "framework/train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "framework/train/head_statistics.h"
+
+namespace keel::train {
+namespace {
+
+// Seconds since the last call.
+class Stopwatch {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+Trainer::Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, const data::SampleOrder& order,
+                 const TrainerOptions& options)
+    : model_(model),
+      mesh_(mesh),
+      batches_(batches),
+      order_(order),
+      options_(options),
+      data_parallel_(model.parameters(), mesh, options.zero),
+      optimizer_(model.parameters(), data_parallel_.update_spans(), options.adamw),
+      step_sums_({5}, DType::f64) {
+  const size_t global_rows = size_t(batches.sizes().rows() * mesh.data().size());
+  indices_.resize(global_rows);
+  samples_.resize(global_rows);
+  if (options.qk_clip_tau > 0) qk_clip_factors_ = OwnedTensor(model.telemetry().largest_logit.shape(), DType::f32);
+}
+
+void Trainer::weights_changed() {
+  model_.parameters().round_to_compute();
+  data_parallel_.publish_weights(false);
+  model_.refresh();
+}
+
+Ending Trainer::run() {
+  for (Hook* hook : hooks_) hook->start(progress_);
+  Ending ending;
+  while (progress_.step < options_.total_steps) {
+    StepReport report = attempt();
+    const Verdict verdict = ask_hooks([&](Hook& hook) { return hook.before_update(report); });
+    if (verdict.action == Action::proceed) update(report);
+    const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report, verdict, progress_); });
+    if (std::max(verdict.action, after.action) < Action::stop_unstable) continue;
+    const Verdict& last = after.action > verdict.action ? after : verdict;
+    ending = {last.action == Action::stop_unstable ? Outcome::unstable : Outcome::saved_early, last.reason};
+    break;
+  }
+  for (Hook* hook : hooks_) hook->finish(progress_);
+  return ending;
+}
+
+StepReport Trainer::attempt() {
+  StepReport report;
+  Stopwatch watch;
+  report.step = ++progress_.step;
+  report.lr = optim::learning_rate(options_.schedule, report.step);
+  telemetry_step_ = options_.telemetry_every > 0 && (report.step == 1 || report.step % options_.telemetry_every == 0);
+  draw_batch(report);
+  report.seconds.data = watch.lap();
+  forward_backward(report);
+  report.seconds.forward_backward = watch.lap();
+  reduce(report);
+  report.seconds.reduction = watch.lap();
+  report.updates = progress_.updates;
+  return report;
+}
+
+void Trainer::draw_batch(StepReport& report) {
+  progress_.samples.take(indices_);
+  for (size_t i = 0; i < indices_.size(); ++i) samples_[i] = order_(indices_[i]);
+  report.first_sample = indices_.front();
+  report.end_sample = indices_.back() + 1;
+  report.tokens = int64_t(indices_.size()) * batches_.sizes().length;
+  progress_.tokens_consumed += report.tokens;
+  report.tokens_consumed = progress_.tokens_consumed;
+  const nn::AxisPosition data = mesh_.data_position();
+  const int64_t counted =
+      batches_.fill(data::slice_of_rank(std::span<const data::SampleId>(samples_), data.index, data.size));
+  report.counted_tokens = comm::all_reduce_value(mesh_.data(), counted);
+}
+
+void Trainer::forward_backward(StepReport& report) {
+  model_.parameters().zero_gradients();
+  model_.begin_step();
+  nn::StepOptions step{.factor = float(1.0 / double(std::max<int64_t>(1, report.counted_tokens))),
+                       .loss = options_.loss,
+                       .telemetry = telemetry_step_,
+                       .gradients_complete = {}};
+  double* sums = step_sums_.tensor.as<double>();
+  for (int i = 0; i < 5; ++i) sums[i] = 0;
+  for (int64_t micro = 0; micro < batches_.sizes().micro_steps; ++micro) {
+    if (micro == batches_.sizes().micro_steps - 1)
+      step.gradients_complete = [this](size_t first) { data_parallel_.gradients_complete(first); };
+    const ops::CrossEntropySums part = model_.forward_backward(batches_.micro_batch(micro), step);
+    sums[0] += part.loss;
+    sums[1] += part.z_loss;
+    sums[2] += double(part.counted);
+    sums[3] += double(part.finite);
+  }
+  sums[4] = stop_requested_;
+}
+
+void Trainer::reduce(StepReport& report) {
+  data_parallel_.finish_gradients();
+  // Over the whole world, so that one decision is made for all: the ranks of a tensor group bring the same sums.
+  mesh_.world().all_reduce(step_sums_.tensor);
+  const double* sums = step_sums_.tensor.as<double>();
+  const double copies = mesh_.tensor().size(), counted = std::max(1.0, sums[2] / copies);
+  report.loss = sums[0] / copies / counted;
+  report.z_loss = sums[1] / copies / counted;
+  if (sums[3] < sums[2] && std::isfinite(report.loss)) report.loss = std::numeric_limits<double>::quiet_NaN();
+  report.stop_requested = sums[4] > 0;
+  report.gradient_norm = data_parallel_.gradient_norm();
+  observe_heads(report);
+}
+
+void Trainer::observe_heads(StepReport& report) {
+  const nn::ModelTelemetry& own = model_.telemetry();
+  report.layers = own.largest_logit.size(0);
+  report.largest_logit = over_ranks(mesh_, own.largest_logit, comm::Reduction::max);
+  report.heads = int64_t(report.largest_logit.size()) / report.layers;
+  if (!telemetry_step_) return;
+  report.entropy = over_ranks(mesh_, own.entropy, comm::Reduction::sum);
+  for (float& entropy : report.entropy) entropy /= float(own.rows * mesh_.data().size());
+  report.q_rms = over_ranks(mesh_, own.q_rms, comm::Reduction::max);
+  report.k_rms = over_ranks(mesh_, own.k_rms, comm::Reduction::max);
+}
+
+void Trainer::update(StepReport& report) {
+  Stopwatch watch;
+  ++progress_.updates;
+  optim::Update update{.lr = report.lr, .updates = progress_.updates};
+  const bool clip = options_.clip_norm > 0 && report.gradient_norm > options_.clip_norm;
+  update.gradient_scale = clip ? options_.clip_norm / report.gradient_norm : 1;
+  update.decay = options_.weight_decay * (options_.independent_decay ? report.lr / options_.schedule.peak : report.lr);
+  double change = optimizer_.step(update);
+  const bool round = model_.clip_weights(qk_clip_factors());
+  data_parallel_.publish_weights(round);
+  model_.refresh();
+  if (data_parallel_.zero()) change = comm::all_reduce_value(mesh_.data(), change);
+  report.update_norm = std::sqrt(comm::all_reduce_value(mesh_.tensor(), change));
+  report.updates = progress_.updates;
+  report.seconds.update = watch.lap();
+}
+
+// c = min(1, tau / max|s_h|), the maximum over all ranks and micro-steps of the step (QKNORM.md section 6).
+Tensor Trainer::qk_clip_factors() {
+  if (options_.qk_clip_tau == 0) return {};
+  const Tensor largest = model_.telemetry().largest_logit;
+  mesh_.data().all_reduce(largest, comm::Reduction::max);
+  for (int64_t i = 0; i < largest.elements(); ++i)
+    qk_clip_factors_.tensor.as<float>()[i] = std::min(1.f, float(options_.qk_clip_tau) / largest.as<float>()[i]);
+  return qk_clip_factors_.tensor;
+}
+
+template <class Ask>
+Verdict Trainer::ask_hooks(Ask ask) {
+  Verdict severest;
+  for (Hook* hook : hooks_) {
+    Verdict verdict = ask(*hook);
+    if (verdict.action > severest.action) severest = std::move(verdict);
+  }
+  return severest;
+}
+
+nlohmann::json Trainer::hook_states() const {
+  nlohmann::json states = nlohmann::json::object();
+  for (const Hook* hook : hooks_)
+    if (!hook->name().empty()) states[hook->name()] = hook->state();
+  return states;
+}
+
+void Trainer::restore_hooks(const nlohmann::json& states) {
+  for (Hook* hook : hooks_)
+    if (!hook->name().empty() && states.contains(hook->name())) hook->restore(states.at(hook->name()));
+}
+
+}  // namespace keel::train

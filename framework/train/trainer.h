@@ -1,0 +1,85 @@
+// The training loop. One step:
+//
+//   batch -> forward, backward (micro-steps) -> reduce -> norm -> before_update hooks: verdict -> clip, optimizer
+//         -> after_step hooks
+//
+// Knows a model only as nn::Model, and decides nothing by itself: hooks do.
+#pragma once
+
+#include "framework/optim/schedule.h"
+#include "framework/parallel/data_parallel.h"
+#include "framework/train/batches.h"
+#include "framework/train/hook.h"
+
+namespace keel::train {
+
+struct TrainerOptions {
+  optim::Schedule schedule;
+  optim::AdamwOptions adamw;
+  double weight_decay = 0;
+  bool independent_decay = false;  // decay * lr/peak instead of decay * lr
+  double clip_norm = 0;            // 0 = off
+  double qk_clip_tau = 0;          // 0 = off
+  nn::LossOptions loss;
+  int64_t total_steps = 0;
+  int64_t telemetry_every = 0;  // 0 = never
+  bool zero = true;
+};
+
+enum class Outcome { done, unstable, saved_early };
+
+struct Ending {
+  Outcome outcome = Outcome::done;
+  std::string reason;
+};
+
+class Trainer {
+ public:
+  // The model's parameters are allocated and initialised. Everything outlives the trainer.
+  Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, const data::SampleOrder& order,
+          const TrainerOptions& options);
+
+  void add(Hook& hook) { hooks_.push_back(&hook); }
+  // After weights were set from outside (initial values, a checkpoint): packs them.
+  void weights_changed();
+  Ending run();
+
+  // For checkpoints.
+  Progress& progress() { return progress_; }
+  optim::Adamw& optimizer() { return optimizer_; }
+  nlohmann::json hook_states() const;
+  void restore_hooks(const nlohmann::json& states);
+
+  // Asked to stop after this step, by a signal or a time limit; seen by all ranks at the next step.
+  void request_stop() { stop_requested_ = true; }
+
+ private:
+  StepReport attempt();
+  void draw_batch(StepReport& report);
+  void forward_backward(StepReport& report);
+  void reduce(StepReport& report);
+  void observe_heads(StepReport& report);
+  void update(StepReport& report);
+  Tensor qk_clip_factors();
+  template <class Ask>
+  Verdict ask_hooks(Ask ask);
+
+  nn::Model& model_;
+  parallel::Mesh& mesh_;
+  StepBatches& batches_;
+  const data::SampleOrder& order_;
+  TrainerOptions options_;
+  parallel::DataParallel data_parallel_;
+  optim::Adamw optimizer_;
+  std::vector<Hook*> hooks_;
+  Progress progress_;
+  volatile bool stop_requested_ = false;
+
+  std::vector<int64_t> indices_;
+  std::vector<data::SampleId> samples_;
+  OwnedTensor step_sums_;        // loss, z-loss, counted, finite rows
+  OwnedTensor qk_clip_factors_;  // [L, H of this rank]
+  bool telemetry_step_ = false;
+};
+
+}  // namespace keel::train

@@ -1,0 +1,210 @@
+#include "models/decoder/decoder.h"
+
+#include <cmath>
+
+#include "framework/ops/elementwise.h"
+#include "models/decoder/block_specs.h"
+#include "models/decoder/parallelize.h"
+
+namespace keel::models {
+
+Decoder::Decoder(const DecoderConfig& config) : config_(config) {
+  embedding_.emplace(parameters_, embedding_spec(config));
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    first_parameter_.push_back(parameters_.all().size());
+    blocks_.push_back(std::make_unique<nn::TransformerBlock>(parameters_, block_spec(config, layer)));
+  }
+  first_parameter_.push_back(parameters_.all().size());
+  last_.emplace(parameters_, "final", config.hidden, nn::NormPlacement::pre, norm_options(config));
+  nn::Parameter* head = embedding_->table;
+  if (!config.tie_embeddings)
+    head = &parameters_.declare({.name = "head.weight",
+                                 .shape = {config.padded_vocab(), config.hidden},
+                                 .init = matrix_init(config, config.hidden, 1),
+                                 .decayed = true,
+                                 .product = true});
+  classifier_.emplace(*head, nn::ClassifierSpec{config.vocab.value(), config.final_softcap.value_or(0)});
+}
+
+void Decoder::allocate(const DecoderLayout& layout) {
+  parallelize(*this, layout.parameters.tensor.size);
+  layout_ = layout;
+  parameters_.allocate(layout.parameters);
+  if (layout.parameters.device.is_meta()) return take_memory(layout);
+
+  // One step on the meta device visits every allocation of a real one.
+  Decoder plan(config_);
+  DecoderLayout nowhere = layout;
+  nowhere.parameters.device = {DeviceKind::meta};
+  plan.allocate(nowhere);
+  const Device meta = nowhere.parameters.device;
+  const Shape shape = {layout.batch.sequences, layout.batch.length};
+  const Tensor ids(nullptr, shape, DType::i32, meta);
+  plan.refresh();
+  if (layout.training) {
+    plan.begin_step();
+    plan.forward_backward({ids, ids, ids, ids}, {.telemetry = true});
+  }
+  plan.evaluate({ids, ids, ids, ids});
+  plan.next_logits(Tensor(nullptr, {layout.batch.sequences, classifier_->table->local[0]}, DType::f32, meta),
+                   {ids, ids, ids, ids});
+  saved_ = Arena(layout.parameters.device, plan.saved_.peak_bytes());
+  scratch_ = Arena(layout.parameters.device, plan.scratch_.peak_bytes());
+  take_memory(layout);
+}
+
+void Decoder::take_memory(const DecoderLayout& layout) {
+  const Device device = layout.parameters.device;
+  training_saved_.blocks.resize(blocks_.size());
+  const Shape table = {layout.batch.length, config_.rotated_features()};
+  if (config_.positions.global == PositionKind::rope) {
+    global_rope_ = OwnedTensor(table, DType::f32, device);
+    ops::rope_table(global_rope_, config_.rope.theta, rope_scaling(config_));
+  }
+  if (config_.positions.local == PositionKind::rope) {
+    local_rope_ = OwnedTensor(table, DType::f32, device);
+    ops::rope_table(local_rope_, config_.rope.local_theta.value_or(config_.rope.theta), {});
+  }
+  const Shape heads = {config_.layers, blocks_[0]->attention.heads()};
+  largest_logit_ = OwnedTensor(heads, DType::f32, device);
+  entropy_ = OwnedTensor(heads, DType::f32, device);
+  q_rms_ = OwnedTensor(heads, DType::f32, device);
+  k_rms_ = OwnedTensor({config_.layers, blocks_[0]->attention.kv_heads()}, DType::f32, device);
+  telemetry_ = {largest_logit_, entropy_, q_rms_, k_rms_, 0};
+}
+
+void Decoder::refresh() {
+  for (auto& block : blocks_) block->refresh();
+  classifier_->refresh();
+}
+
+void Decoder::begin_step() {
+  ops::fill(telemetry_.largest_logit, 0);
+  ops::fill(telemetry_.entropy, 0);
+  telemetry_.rows = 0;
+}
+
+nn::Context Decoder::context() {
+  saved_.reset();
+  scratch_.reset();
+  return {saved_, scratch_, layout_.parameters.activation, layout_.group};
+}
+
+Tensor Decoder::rope_table(int64_t layer) const {
+  if (!config_.layer_has_rope(layer)) return {};
+  return config_.layer_kind(layer) == LayerKind::global ? global_rope_.tensor : local_rope_.tensor;
+}
+
+nn::TransformerBlock::Inputs Decoder::inputs(int64_t layer, const nn::TokenBatch& batch, bool telemetry) const {
+  nn::TransformerBlock::Inputs in;
+  in.batch = {batch.tokens.size(0), batch.tokens.size(1)};
+  in.positions = {batch.positions.reshaped({in.batch.tokens()}), rope_table(layer), batch.first_key};
+  auto row = [&](Tensor table) { return table.slice(0, layer, layer + 1).reshaped({table.size(1)}); };
+  in.telemetry.largest_logit = row(telemetry_.largest_logit);
+  if (telemetry) {
+    in.telemetry.entropy = row(telemetry_.entropy);
+    in.telemetry.q_rms = row(telemetry_.q_rms);
+    in.telemetry.k_rms = row(telemetry_.k_rms);
+  }
+  return in;
+}
+
+nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
+  const Shape shape = {batch.tokens.elements(), config_.hidden};
+  const bool wide = config_.residual == ResidualType::fp32;
+  nn::Stream stream;
+  stream.residual = context.saved.take(shape, wide ? DType::f32 : context.activation);
+  stream.branch = context.scratch.take(shape, context.activation);
+  const Shape flat = {batch.tokens.elements()};
+  embedding_->forward(stream.residual, batch.tokens.reshaped(flat), batch.positions.reshaped(flat), context);
+  return stream;
+}
+
+ops::CrossEntropySums Decoder::forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) {
+  nn::Context context = this->context();
+  Saved& saved = training_saved_;
+  nn::Stream stream = begin(batch, context);
+  for (int64_t layer = 0; layer < config_.layers; ++layer)
+    blocks_[layer]->forward(stream, inputs(layer, batch, options.telemetry), saved.blocks[layer], context);
+  if (options.telemetry) telemetry_.rows += batch.tokens.elements();
+  Tensor x = last_->open(stream, saved.last, context);
+  // The branch has been added: its memory serves dx.
+  Tensor dx = stream.branch;
+  const ConstTensor targets = batch.targets.reshaped({batch.targets.elements()});
+  ops::CrossEntropySums sums = classifier_->forward_backward(dx, x, targets, options.factor, options.loss, context);
+  backward(dx, batch, saved, options, context);
+  return sums;
+}
+
+void Decoder::backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
+                       nn::Context& context) {
+  auto complete = [&](size_t first) {
+    if (options.gradients_complete) options.gradients_complete(first);
+  };
+  Tensor d = context.scratch.take(dx.shape(), saved.last.residual.dtype());
+  Tensor buffer = context.scratch.take(dx.shape(), context.activation);
+  ops::fill(d, 0);
+  last_->open_backward(d, dx, saved.last);
+  complete(first_parameter_[config_.layers]);
+  for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
+    blocks_[layer]->backward(d, inputs(layer, batch, false), saved.blocks[layer], {buffer, dx}, context);
+    complete(first_parameter_[layer]);
+  }
+  const Shape flat = {batch.tokens.elements()};
+  embedding_->backward(d, batch.tokens.reshaped(flat), batch.positions.reshaped(flat));
+  complete(0);
+}
+
+Tensor Decoder::last_hidden(const nn::TokenBatch& batch, nn::Context& context) {
+  nn::Stream stream = begin(batch, context);
+  Tensor residual = context.saved.take(stream.residual.shape(), stream.residual.dtype());
+  nn::TransformerBlock::Saved unused;
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    auto scope = context.saved.scope();
+    blocks_[layer]->forward(stream, inputs(layer, batch, false), unused, context);
+    ops::convert(residual, stream.residual);
+    stream.residual = residual;
+  }
+  nn::Sublayer::Saved last;
+  return last_->open(stream, last, context);
+}
+
+ops::CrossEntropySums Decoder::evaluate(const nn::TokenBatch& batch) {
+  nn::Context context = this->context();
+  Tensor x = last_hidden(batch, context);
+  return classifier_->evaluate(x, batch.targets.reshaped({batch.targets.elements()}), context);
+}
+
+void Decoder::next_logits(Tensor logits, const nn::TokenBatch& batch) {
+  nn::Context context = this->context();
+  const int64_t B = batch.tokens.size(0), T = batch.tokens.size(1);
+  Tensor x = last_hidden(batch, context).reshaped({B, T, config_.hidden});
+  for (int64_t b = 0; b < B; ++b) {
+    Tensor last_row = x.slice(0, b, b + 1).reshaped({T, config_.hidden}).slice(0, T - 1, T);
+    classifier_->logits(logits.slice(0, b, b + 1), last_row, context);
+  }
+}
+
+nn::ModelCost Decoder::cost(int64_t length) const {
+  nn::ModelCost cost;
+  for (const nn::Parameter& parameter : parameters_.all()) {
+    const int64_t elements = parameter.spec.shape.elements();
+    const std::string& name = parameter.spec.name;
+    cost.parameters += elements;
+    if (parameter.spec.product && &parameter != embedding_->table && &parameter != embedding_->position_table)
+      cost.product_parameters += elements;
+    if (name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight")) cost.qk_norm_parameters += elements;
+  }
+  if (config_.tie_embeddings) cost.product_parameters += embedding_->table->spec.shape.elements();
+  cost.attention_operations =
+      12.0 * double(config_.layers) * double(config_.attention.heads) * double(config_.head_dim()) * double(length);
+  return cost;
+}
+
+int64_t Decoder::packed_bytes() const {
+  int64_t sum = classifier_->packed_bytes();
+  for (const auto& block : blocks_) sum += block->packed_bytes();
+  return sum;
+}
+
+}  // namespace keel::models

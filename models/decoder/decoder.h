@@ -1,0 +1,80 @@
+// A decoder-only transformer on this rank:
+//
+//   x = E[token]      x = block_l(x) for l = 0 ... L-1      loss = cross-entropy(norm(x) W_head^T, target)
+//
+// The formula of a block is in framework/nn/transformer_block.h, how it is split over ranks in parallelize.h.
+#pragma once
+
+#include "framework/nn/embedding.h"
+#include "framework/nn/model.h"
+#include "models/decoder/decoder_config.h"
+
+namespace keel::models {
+
+// Where a decoder runs and on what.
+struct DecoderLayout {
+  nn::ParameterLayout parameters;
+  nn::TensorGroup* group = nullptr;  // outlives the decoder
+  nn::BatchShape batch;              // of one micro-batch
+  bool training = true;              // false: forward only, with less memory
+};
+
+class Decoder : public nn::Model {
+ public:
+  // Declares the parameters; no memory yet.
+  explicit Decoder(const DecoderConfig& config);
+
+  // Splits the model over the tensor group, plans and takes all memory.
+  void allocate(const DecoderLayout& layout);
+
+  nn::ParameterSet& parameters() override { return parameters_; }
+  void refresh() override;
+  void begin_step() override;
+  ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override;
+  ops::CrossEntropySums evaluate(const nn::TokenBatch& batch) override;
+  void next_logits(Tensor logits, const nn::TokenBatch& batch) override;
+  const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
+  nn::ModelCost cost(int64_t length) const override;
+  bool clip_weights(ConstTensor factors) override;
+  int64_t activation_bytes() const override { return saved_.peak_bytes() + scratch_.peak_bytes(); }
+  int64_t packed_bytes() const override;
+
+  const DecoderConfig& config() const { return config_; }
+  nn::Embedding& embedding() { return *embedding_; }
+  std::vector<std::unique_ptr<nn::TransformerBlock>>& blocks() { return blocks_; }
+  nn::Classifier& classifier() { return *classifier_; }
+
+ private:
+  struct Saved {
+    std::vector<nn::TransformerBlock::Saved> blocks;
+    nn::Sublayer::Saved last;
+  };
+
+  void take_memory(const DecoderLayout& layout);
+  nn::Context context();
+  nn::TransformerBlock::Inputs inputs(int64_t layer, const nn::TokenBatch& batch, bool telemetry) const;
+  // The stream after the embedding.
+  nn::Stream begin(const nn::TokenBatch& batch, nn::Context& context);
+  // Forward without anything kept: what the classifier reads.
+  Tensor last_hidden(const nn::TokenBatch& batch, nn::Context& context);
+  void backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
+                nn::Context& context);
+  Tensor rope_table(int64_t layer) const;
+
+  DecoderConfig config_;
+  nn::ParameterSet parameters_;
+  std::optional<nn::Embedding> embedding_;
+  std::vector<std::unique_ptr<nn::TransformerBlock>> blocks_;
+  std::vector<size_t> first_parameter_;  // of each block, and of what follows the last
+  std::optional<nn::Sublayer> last_;     // the norm before the head
+  std::optional<nn::Classifier> classifier_;
+
+  DecoderLayout layout_;
+  Arena saved_, scratch_;
+  Saved training_saved_;
+  OwnedTensor global_rope_, local_rope_;
+  OwnedTensor largest_logit_, entropy_, q_rms_, k_rms_;
+  nn::ModelTelemetry telemetry_;
+};
+
+}  // namespace keel::models
