@@ -1,0 +1,40 @@
+// From a resolved config to the parts of a run, for every subcommand that needs a model: train, eval, generate, bench.
+#pragma once
+
+#include "framework/comm/world.h"
+#include "framework/config/run_config.h"
+#include "framework/data/dataset.h"
+#include "framework/parallel/mesh.h"
+#include "framework/parallel/tensor_parallel.h"
+#include "framework/train/batches.h"
+#include "models/decoder/decoder.h"
+
+namespace keel {
+
+// Both halves of a config, checked.
+struct FullConfig {
+  config::RunConfig run;
+  models::DecoderConfig model;
+
+  // The whole as YAML, as it is printed, saved with the run and stored in checkpoints.
+  std::string text() const;
+};
+
+// Reads a config file with overrides. An `auto` vocabulary is taken from the training data's notes.
+FullConfig read_full_config(const std::string& path, std::span<const std::string> overrides);
+// From a stored text, with overrides.
+FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides);
+
+data::Dataset open_training_data(const FullConfig& config);
+// Throws where the config names none.
+data::Dataset open_validation_data(const FullConfig& config);
+
+// The micro-batches of a step. `micro_sequences: auto` is the largest divisor of a data rank's sequences whose tokens
+// stay below about 8,000.
+train::BatchSizes batch_sizes(const FullConfig& config, const config::Layout& layout);
+
+DType activation_type(const FullConfig& config);
+models::DecoderLayout decoder_layout(const FullConfig& config, const parallel::Mesh& mesh, nn::TensorGroup& group,
+                                     nn::BatchShape batch, bool training);
+
+}  // namespace keel
