@@ -1,0 +1,249 @@
+#include "framework/comm/mpi_operation.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace keel::comm {
+namespace {
+
+constexpr double kBriefly_seconds = 1;
+
+std::string mpi_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return std::string(text, size_t(length));
+}
+
+}  // namespace
+
+void check_mpi(int code, const char* call, std::source_location where) {
+  if (code == MPI_SUCCESS) [[likely]]
+    return;
+  std::string_view name(call);
+  name = name.substr(0, name.find('('));
+  throw Error(ErrorKind::internal, fmt::format("{} failed: {}", name, mpi_text(code)), where);
+}
+
+MPI_Request& MpiOperation::Batch::add(int peer, int bytes) {
+  peers.push_back(peer);
+  expected_bytes.push_back(bytes);
+  return requests.emplace_back(MPI_REQUEST_NULL);
+}
+
+void MpiOperation::Batch::clear() {
+  requests.clear();
+  peers.clear();
+  expected_bytes.clear();
+}
+
+const MpiOptions& MpiOperation::options() const {
+  return engine_.options;
+}
+
+void MpiOperation::send(const void* data, int64_t bytes, int to, int batch) {
+  int64_t done = 0;
+  do {
+    int piece = int(std::min(bytes - done, options().message_bytes));
+    MPI_Request& request = batches_[batch].add(to, kIsSend);
+    KEEL_MPI(MPI_Isend(static_cast<const std::byte*>(data) + done, piece, MPI_BYTE, to, tag_, group_->comm, &request));
+    done += piece;
+  } while (done < bytes);
+}
+
+void MpiOperation::receive(void* data, int64_t bytes, int from, int batch) {
+  int64_t done = 0;
+  do {
+    int piece = int(std::min(bytes - done, options().message_bytes));
+    MPI_Request& request = batches_[batch].add(from, piece);
+    KEEL_MPI(MPI_Irecv(static_cast<std::byte*>(data) + done, piece, MPI_BYTE, from, tag_, group_->comm, &request));
+    done += piece;
+  } while (done < bytes);
+}
+
+std::byte* MpiOperation::scratch(int64_t bytes) {
+  if (int64_t(scratch_.size()) < bytes) scratch_.resize(size_t(bytes));
+  return scratch_.data();
+}
+
+std::vector<const void*>& MpiOperation::pointers() {
+  pointers_.clear();
+  return pointers_;
+}
+
+MpiOperation& MpiOperation::prepare(const MpiGroup& group, int tag, const Label& label) {
+  group_ = &group;
+  tag_ = tag;
+  label_ = label;
+  return *this;
+}
+
+Request MpiOperation::start(Steps steps) {
+  steps_ = steps.handle;
+  waiting_for_ = 0;
+  ended_ = false;
+  advance();
+  if (!ended_) engine_.enlist(*this);
+  return Request(*this);
+}
+
+bool MpiOperation::arrived(Batch& batch) {
+  const int count = int(batch.requests.size());
+  if (count == 0) return true;
+  int all = 0;
+  batch.statuses.resize(size_t(count));
+  int code = MPI_Testall(count, batch.requests.data(), &all, batch.statuses.data());
+  if (code != MPI_ERR_IN_STATUS) {
+    KEEL_MPI(code);
+    if (!all) return false;
+    for (auto& status : batch.statuses) status.MPI_ERROR = MPI_SUCCESS;  // MPI leaves it unset in this case
+  }
+  for (size_t i = 0; i < size_t(count); ++i) check_message(batch, i);
+  batch.clear();
+  return true;
+}
+
+void MpiOperation::check_message(const Batch& batch, size_t index) const {
+  const MPI_Status& status = batch.statuses[index];
+  if (status.MPI_ERROR == MPI_ERR_PENDING) return;
+  int bytes = batch.expected_bytes[index];
+  if (status.MPI_ERROR == MPI_SUCCESS && bytes != kIsSend) KEEL_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
+  const bool right = status.MPI_ERROR == MPI_SUCCESS && bytes == batch.expected_bytes[index];
+  require(right,
+          "{}: message of rank {}: {}; every rank must call the same verbs with the same sizes in the same order",
+          text(), batch.peers[index],
+          status.MPI_ERROR == MPI_SUCCESS
+              ? fmt::format("{} bytes came, {} were expected", bytes, batch.expected_bytes[index])
+              : mpi_text(status.MPI_ERROR));
+}
+
+bool MpiOperation::advance() noexcept {
+  try {
+    if (!arrived(batches_[waiting_for_])) return false;
+    steps_.resume();
+    if (!steps_.done()) return true;
+    error_ = steps_.promise().error;
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  ended_ = true;
+  return true;
+}
+
+bool MpiOperation::test() {
+  engine_.poll();
+  return ended_;
+}
+
+void MpiOperation::finish() {
+  engine_.wait(*this);
+  if (std::exception_ptr error = error_) {
+    engine_.give_up(*this);
+    std::rethrow_exception(error);
+  }
+  engine_.retire(*this);
+}
+
+void MpiOperation::release() noexcept {
+  if (engine_.broken()) return;
+  if (std::uncaught_exceptions() > 0) {
+    bool complete = engine_.wait_briefly(*this) && !error_;
+    return complete ? engine_.retire(*this) : engine_.give_up(*this);
+  }
+  try {
+    finish();
+  } catch (...) {
+    engine_.keep(std::current_exception());
+  }
+}
+
+void MpiOperation::recycle() {
+  if (steps_) steps_.destroy();
+  steps_ = nullptr;
+  error_ = nullptr;
+}
+
+void MpiOperation::cancel_receives() noexcept {
+  for (Batch& batch : batches_) {
+    for (size_t i = 0; i < batch.requests.size(); ++i) {
+      if (batch.expected_bytes[i] == kIsSend || batch.requests[i] == MPI_REQUEST_NULL) continue;
+      MPI_Cancel(&batch.requests[i]);
+    }
+  }
+}
+
+std::string MpiOperation::missing_ranks() {
+  std::vector<int> missing;
+  for (Batch& batch : batches_) {
+    for (size_t i = 0; i < batch.requests.size(); ++i) {
+      int arrived = 0;
+      MPI_Request_get_status(batch.requests[i], &arrived, MPI_STATUS_IGNORE);
+      if (!arrived) missing.push_back(batch.peers[i]);
+    }
+  }
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  constexpr size_t kNamed = 8;
+  std::string names =
+      fmt::format("{}", fmt::join(missing.begin(), missing.begin() + std::min(missing.size(), kNamed), ", "));
+  return missing.size() > kNamed ? names + fmt::format(" and {} more", missing.size() - kNamed) : names;
+}
+
+std::string MpiOperation::text() const {
+  return fmt::format("rank {} of {} in group '{}', {} of {} {} elements", group_->rank, group_->size, group_->name,
+                     label_.verb, label_.elements, name_of(label_.dtype));
+}
+
+MpiOperation& MpiEngine::take() {
+  if (kept_) std::rethrow_exception(std::exchange(kept_, nullptr));
+  require(!broken_, "a message was given up after an earlier error; nothing can be sent any more");
+  if (idle_.empty()) idle_.push_back(all_.emplace_back(std::make_unique<MpiOperation>(*this)).get());
+  MpiOperation& operation = *idle_.back();
+  idle_.pop_back();
+  return operation;
+}
+
+bool MpiEngine::poll() noexcept {
+  bool happened = false;
+  for (MpiOperation* operation : active_) happened |= operation->advance();
+  if (happened) std::erase_if(active_, [](MpiOperation* operation) { return operation->ended_; });
+  return happened;
+}
+
+bool MpiEngine::poll_until(MpiOperation& operation, double limit_seconds) noexcept {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  while (!operation.ended_) {
+    if (poll()) continue;
+    if (limit_seconds > 0 && std::chrono::duration<double>(Clock::now() - begin).count() > limit_seconds) return false;
+    sched_yield();  // with more ranks than cores, the one we wait for may need this core
+  }
+  return true;
+}
+
+void MpiEngine::wait(MpiOperation& operation) {
+  if (poll_until(operation, options.time_limit_seconds)) return;
+  std::string missing = operation.missing_ranks();
+  give_up(operation);
+  throw Error(ErrorKind::internal, fmt::format("comm timeout: {}: {} s passed without an answer of rank {}",
+                                               operation.text(), options.time_limit_seconds, missing));
+}
+
+bool MpiEngine::wait_briefly(MpiOperation& operation) noexcept {
+  return poll_until(operation, kBriefly_seconds);
+}
+
+void MpiEngine::retire(MpiOperation& operation) {
+  operation.recycle();
+  idle_.push_back(&operation);
+}
+
+void MpiEngine::give_up(MpiOperation& operation) noexcept {
+  std::erase(active_, &operation);
+  operation.cancel_receives();
+  broken_ = true;
+}
+
+}  // namespace keel::comm
