@@ -5,7 +5,7 @@
 //   EXPECT_TRUE(fails(near_by_norm(shifted(to_doubles(y)), expected, kOneOpBf16)));    // the tolerance can tell
 #pragma once
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,252 @@
+#include "framework/ops/onednn.h"
+
+#include <omp.h>
+
+#include <array>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
+#include <unordered_map>
+
+namespace keel::ops::onednn {
+
+using dnnl::memory;
+
+struct Blocked::Layout {
+  memory::desc desc;
+};
+
+namespace {
+
+memory::data_type type_of(DType dtype) {
+  require(dtype == DType::f32 || dtype == DType::bf16, "no products of {}", name_of(dtype));
+  return dtype == DType::f32 ? memory::data_type::f32 : memory::data_type::bf16;
+}
+
+// A stride along a dim of size 1 is never used, but oneDNN reads leading dimensions from it: give it a plain value.
+Matrix plain_strides(Matrix matrix) {
+  if (matrix.columns == 1 && matrix.row_stride == 1) matrix.column_stride = matrix.rows;
+  if (matrix.columns == 1 && matrix.row_stride != 1) matrix.column_stride = 1;
+  if (matrix.rows == 1 && matrix.column_stride == 1) matrix.row_stride = matrix.columns;
+  if (matrix.rows == 1 && matrix.column_stride != 1) matrix.row_stride = 1;
+  return matrix;
+}
+
+memory::desc desc_of(const Matrix& matrix) {
+  return {{matrix.rows, matrix.columns}, type_of(matrix.dtype), {matrix.row_stride, matrix.column_stride}};
+}
+
+using Key = std::array<int64_t, 12>;
+
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t hash = 14695981039346656037ull;  // FNV-1a, by words
+    for (int64_t word : key) hash = (hash ^ uint64_t(word)) * 1099511628211ull;
+    return size_t(hash ^ hash >> 29);
+  }
+};
+
+// A primitive and its arguments, whose addresses are set before each run. No primitive: oneDNN has none.
+struct Compiled {
+  memory::desc b_desc;
+  dnnl::matmul primitive;
+  bool is_reference = false;
+  std::unordered_map<int, memory> arguments;
+
+  explicit operator bool() const { return primitive.get(true) != nullptr; }
+};
+
+// One per thread: oneDNN's streams and our memory objects must not be shared.
+struct Session {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::unordered_map<Key, Compiled, KeyHash> compiled;
+};
+
+Session& session() {
+  thread_local Session session;
+  return session;
+}
+
+template <class F>
+auto checked(std::string_view what, F&& f) {
+  try {
+    return f();
+  } catch (const dnnl::error& error) {
+    throw Error(ErrorKind::internal, fmt::format("oneDNN: {}: {} (status {})", what, error.what(), int(error.status)));
+  }
+}
+
+Key key_of(const Product& product, bool blocked) {
+  const auto& [c, a, b, bias, accumulate] = product;
+  int64_t kinds = int64_t(c.dtype) | int64_t(a.dtype) << 4 | int64_t(b.dtype) << 8 | int64_t(bias != nullptr) << 12 |
+                  int64_t(accumulate) << 13 | int64_t(blocked) << 14;
+  return {c.rows,       c.columns,       a.columns,    kinds,           omp_get_max_threads(), omp_in_parallel(),
+          a.row_stride, a.column_stride, b.row_stride, b.column_stride, c.row_stride,          c.column_stride};
+}
+
+Compiled compile(const Product& product, const memory::desc& b_desc) {
+  const dnnl::engine& engine = session().engine;
+  memory::desc a_desc = desc_of(product.a), c_desc = desc_of(product.c);
+  memory::desc bias_desc({1, product.c.columns}, memory::data_type::f32, memory::format_tag::ab);
+  dnnl::primitive_attr attributes;
+  if (product.accumulate) {
+    dnnl::post_ops operations;
+    operations.append_sum(1.0f);
+    attributes.set_post_ops(operations);
+  }
+  auto description =
+      product.bias ? dnnl::matmul::desc(a_desc, b_desc, bias_desc, c_desc) : dnnl::matmul::desc(a_desc, b_desc, c_desc);
+  dnnl::matmul::primitive_desc chosen(description, attributes, engine, /*allow_empty=*/true);
+  Compiled compiled{b_desc, {}, false, {}};
+  if (!chosen) return compiled;
+  compiled.primitive = dnnl::matmul(chosen);
+  compiled.is_reference = std::string_view(chosen.impl_info_str()).find("ref") != std::string_view::npos;
+  compiled.arguments = {{DNNL_ARG_SRC, memory(a_desc, engine, nullptr)},
+                        {DNNL_ARG_WEIGHTS, memory(b_desc, engine, nullptr)},
+                        {DNNL_ARG_DST, memory(c_desc, engine, nullptr)}};
+  if (product.bias) compiled.arguments.emplace(DNNL_ARG_BIAS, memory(bias_desc, engine, nullptr));
+  return compiled;
+}
+
+Compiled& compiled_for(const Product& product, const Blocked* blocked) {
+  constexpr size_t kMostPrimitives = 512;  // a model uses a few dozen shapes
+  auto& kept = session().compiled;
+  Key key = key_of(product, blocked != nullptr);
+  memory::desc b_desc = blocked ? blocked->layout().desc : desc_of(product.b);
+  auto found = kept.find(key);
+  if (found != kept.end() && found->second.b_desc == b_desc) return found->second;
+  if (kept.size() >= kMostPrimitives) kept.clear();
+  return kept[key] = compile(product, b_desc);
+}
+
+}  // namespace
+
+Matrix matrix_of(const ConstTensor& tensor) {
+  require(tensor.dims() == 2, "a matrix has two dims, not {}", tensor.shape());
+  return {const_cast<void*>(tensor.data()), tensor.size(0), tensor.size(1), tensor.stride(0), 1, tensor.dtype()};
+}
+
+Matrix transposed(const Matrix& matrix) {
+  return {matrix.data, matrix.columns, matrix.rows, matrix.column_stride, matrix.row_stride, matrix.dtype};
+}
+
+Matrix block_of(const Matrix& matrix, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  Matrix block = matrix;
+  int64_t offset = row * matrix.row_stride + column * matrix.column_stride;
+  block.data = static_cast<std::byte*>(matrix.data) + offset * bytes_of(matrix.dtype);
+  block.rows = rows;
+  block.columns = columns;
+  return block;
+}
+
+Blocked::Blocked() = default;
+Blocked::~Blocked() = default;
+Blocked::Blocked(Blocked&&) noexcept = default;
+Blocked& Blocked::operator=(Blocked&&) noexcept = default;
+
+bool Blocked::defined() const {
+  return layout_ != nullptr;
+}
+
+int64_t Blocked::size_bytes() const {
+  return buffer_.size_bytes();
+}
+
+void Blocked::assign_preferred(const Matrix& b) {
+  constexpr int64_t kTypicalRows = 1024;  // of the other factor
+  checked("choosing a weight format", [&] {
+    memory::desc a_desc({kTypicalRows, b.rows}, type_of(b.dtype), memory::format_tag::ab);
+    memory::desc any({b.rows, b.columns}, type_of(b.dtype), memory::format_tag::any);
+    memory::desc c_desc({kTypicalRows, b.columns}, type_of(b.dtype), memory::format_tag::ab);
+    dnnl::matmul::primitive_desc chosen({a_desc, any, c_desc}, session().engine, /*allow_empty=*/true);
+    if (!chosen) return;
+    memory::desc preferred = chosen.weights_desc();
+    bool is_blocked = preferred.data.format_kind == dnnl_blocked && preferred.data.format_desc.blocking.inner_nblks > 0;
+    if (is_blocked) assign(b, std::make_unique<Layout>(Layout{preferred}));
+  });
+}
+
+void Blocked::assign_tiles(const Matrix& b, int tile_columns) {
+  auto tag = tile_columns == 64 ? memory::format_tag::BA16a64b : memory::format_tag::BA16a16b;
+  assign(b, std::make_unique<Layout>(Layout{memory::desc({b.rows, b.columns}, type_of(b.dtype), tag)}));
+}
+
+void Blocked::assign(const Matrix& b, std::unique_ptr<Layout> layout) {
+  checked("blocking a weight", [&] {
+    Session& here = session();
+    auto size_bytes = int64_t(layout->desc.get_size());
+    if (buffer_.size_bytes() != size_bytes) buffer_ = Buffer(Device{}, size_bytes);
+    memory from(desc_of(plain_strides(b)), here.engine, b.data), to(layout->desc, here.engine, buffer_.data());
+    dnnl::reorder(from, to).execute(here.stream, from, to);
+    here.stream.wait();
+    layout_ = std::move(layout);
+  });
+}
+
+bool run(const Product& given, Effort effort, const Blocked* blocked) {
+  Product product = given;
+  for (Matrix* matrix : {&product.c, &product.a, &product.b}) *matrix = plain_strides(*matrix);
+  return checked("multiplying matrices", [&] {
+    Compiled& compiled = compiled_for(product, blocked);
+    if (!compiled || (compiled.is_reference && effort == Effort::fast)) return false;
+    auto point = [&](int argument, const void* data) {
+      compiled.arguments.at(argument).set_data_handle(const_cast<void*>(data));
+    };
+    point(DNNL_ARG_SRC, product.a.data);
+    point(DNNL_ARG_WEIGHTS, blocked ? blocked->data() : product.b.data);
+    point(DNNL_ARG_DST, product.c.data);
+    if (product.bias) point(DNNL_ARG_BIAS, product.bias);
+    compiled.primitive.execute(session().stream, compiled.arguments);
+    session().stream.wait();
+    return true;
+  });
+}
+
+Bf16Support bf16_support() {
+  auto instructions = int(dnnl::get_effective_cpu_isa());
+  bool unknown = instructions == dnnl_cpu_isa_all;  // what other processors than x86 report
+  if (!unknown && (instructions & dnnl_cpu_isa_avx512_core_bf16) != dnnl_cpu_isa_avx512_core_bf16)
+    return {false, "the CPU has no bf16 instructions that oneDNN uses"};
+  constexpr int64_t kSize = 64;
+  Matrix square{nullptr, kSize, kSize, kSize, 1, DType::bf16};
+  Compiled compiled = checked("trying a bf16 product", [&] {
+    return compile({square, square, square}, desc_of(square));
+  });
+  if (!compiled) return {false, "oneDNN has no bf16 product for this CPU"};
+  if (compiled.is_reference) return {false, "oneDNN has only plain loops for bf16 products on this CPU"};
+  return {true, ""};
+}
+
+std::string version_and_instructions() {
+  const dnnl_version_t* version = dnnl_version();
+  const char* instructions = "its own choice of instructions";
+  switch (int(dnnl::get_effective_cpu_isa())) {
+    case dnnl_cpu_isa_sse41:
+      instructions = "SSE4.1";
+      break;
+    case dnnl_cpu_isa_avx:
+      instructions = "AVX";
+      break;
+    case dnnl_cpu_isa_avx2:
+      instructions = "AVX2";
+      break;
+    case dnnl_cpu_isa_avx2_vnni:
+      instructions = "AVX2 with VNNI";
+      break;
+    case dnnl_cpu_isa_avx512_core:
+    case dnnl_cpu_isa_avx512_core_vnni:
+      instructions = "AVX-512";
+      break;
+    case dnnl_cpu_isa_avx512_core_bf16:
+      instructions = "AVX-512 with bf16";
+      break;
+    case dnnl_cpu_isa_avx512_core_amx:
+      instructions = "AMX";
+      break;
+    default:
+      break;
+  }
+  return fmt::format("oneDNN {}.{}.{}, {}", version->major, version->minor, version->patch, instructions);
+}
+
+}  // namespace keel::ops::onednn

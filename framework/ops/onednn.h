@@ -1,0 +1,78 @@
+// Matrix products by oneDNN, on the CPU: the only file that speaks its API. Primitives are compiled once per shape,
+// strides and types, and kept per thread, so nothing is locked.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "framework/tensor/buffer.h"
+
+namespace keel::ops::onednn {
+
+// A view by two strides, in elements, one of which is 1; transposing swaps them.
+struct Matrix {
+  void* data = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t row_stride = 0;
+  int64_t column_stride = 1;
+  DType dtype = DType::f32;
+};
+Matrix matrix_of(const ConstTensor& tensor);  // [rows, columns]
+Matrix transposed(const Matrix& matrix);
+// Rows [row, row + rows) and columns [column, column + columns).
+Matrix block_of(const Matrix& matrix, int64_t row, int64_t rows, int64_t column, int64_t columns);
+
+// A matrix copied into the layout that products want their second factor in.
+class Blocked {
+ public:
+  Blocked();
+  ~Blocked();
+  Blocked(Blocked&&) noexcept;
+  Blocked& operator=(Blocked&&) noexcept;
+
+  // Copies `b`, in the blocked layout that oneDNN prefers for it as the second factor. Stays undefined, and holds no
+  // memory, where the library is content with plain rows or cannot multiply the type.
+  void assign_preferred(const Matrix& b);
+  // Copies `b` into tiles of 16 rows by `tile_columns` (16 or 64).
+  void assign_tiles(const Matrix& b, int tile_columns);
+  bool defined() const;
+  int64_t size_bytes() const;
+
+  struct Layout;
+  const Layout& layout() const { return *layout_; }
+  std::byte* data() const { return buffer_.data(); }
+
+ private:
+  void assign(const Matrix& b, std::unique_ptr<Layout> layout);
+  std::unique_ptr<Layout> layout_;
+  Buffer buffer_;
+};
+
+// c = a b, + bias [columns of c] on every row, + c where `accumulate`. Bias is fp32.
+struct Product {
+  Matrix c;
+  Matrix a;
+  Matrix b;
+  const float* bias = nullptr;
+  bool accumulate = false;
+};
+// How far the library may go to run a product.
+enum class Effort {
+  fast,       // only its tuned kernels
+  reference,  // also its plain loops: right, but slow
+};
+// Runs the product, or returns false where oneDNN has no implementation for it. With `blocked`, that copy is read in
+// place of b's memory. Sizes are at least 1.
+bool run(const Product& product, Effort effort, const Blocked* blocked = nullptr);
+
+// Whether this CPU and library multiply bf16 in one instruction; otherwise why not.
+struct Bf16Support {
+  bool native = false;
+  std::string reason;
+};
+Bf16Support bf16_support();
+// "oneDNN 2.6.3, AVX2"
+std::string version_and_instructions();
+
+}  // namespace keel::ops::onednn

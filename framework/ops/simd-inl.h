@@ -1,0 +1,119 @@
+// Shared by the CPU kernels: fp32 vectors over fp32 or bf16 memory, with Highway. Included once per target, after
+// hwy/foreach_target.h, by the file that holds the kernels; hence no include guard. The file that includes it opens
+// its own HWY_BEFORE_NAMESPACE() and namespace keel::ops::HWY_NAMESPACE.
+//
+//   Vec total = zero();
+//   for_vectors(n, [&](size_t i, auto lanes) HWY_ATTR { total = hn::Add(total, load(x + i, lanes)); });
+//   float sum = sum_of(total);
+#include <cstring>
+
+#include "framework/tensor/dtype.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::ops::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using U32 = hn::RebindToUnsigned<F32>;
+using U16 = hn::Rebind<uint16_t, F32>;
+using Vec = hn::Vec<F32>;
+
+// How many lanes of a vector a step covers: all, or the first `count` of a tail.
+struct Whole {};
+struct Part {
+  size_t count;
+};
+
+// Calls f(i, lanes) for each vector of [0, n), the last one perhaps a Part.
+template <class F>
+HWY_INLINE void for_vectors(size_t n, const F& f) {
+  const size_t step = hn::Lanes(F32());
+  size_t i = 0;
+  for (; i + step <= n; i += step) f(i, Whole{});
+  if (i < n) f(i, Part{n - i});
+}
+
+HWY_INLINE Vec zero() {
+  return hn::Zero(F32());
+}
+HWY_INLINE Vec splat(float value) {
+  return hn::Set(F32(), value);
+}
+HWY_INLINE float sum_of(Vec v) {
+  return hn::GetLane(hn::SumOfLanes(F32(), v));
+}
+HWY_INLINE float max_of(Vec v) {
+  return hn::GetLane(hn::MaxOfLanes(F32(), v));
+}
+
+// The 32 bits whose upper half is v as bf16, rounded to nearest even; NaN stays NaN.
+HWY_INLINE hn::Vec<U32> bf16_bits(Vec v) {
+  const U32 u;
+  const auto bits = hn::BitCast(u, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fffu)));
+  return hn::BitCast(u, hn::IfThenElse(hn::IsNaN(v), hn::NaN(F32()), hn::BitCast(F32(), rounded)));
+}
+
+// v as it would be read back after a store to T.
+template <class T>
+HWY_INLINE Vec rounded_to(Vec v) {
+  if constexpr (sizeof(T) == 4) return v;
+  return hn::BitCast(F32(), hn::And(bf16_bits(v), hn::Set(U32(), 0xffff0000u)));
+}
+
+// Lanes beyond a Part's count read as 0 and are not stored; memory there is never touched.
+HWY_INLINE Vec load(const float* p, Whole) {
+  return hn::LoadU(F32(), p);
+}
+HWY_INLINE Vec load(const bf16* p, Whole) {
+  const auto half = hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), half)));
+}
+template <class T>
+HWY_INLINE Vec load(const T* p, Part part) {
+  HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(lanes, p, part.count * sizeof(T));
+  return load(lanes, Whole{});
+}
+
+HWY_INLINE void store(Vec v, float* p, Whole) {
+  hn::StoreU(v, F32(), p);
+}
+HWY_INLINE void store(Vec v, bf16* p, Whole) {
+  const auto half = hn::TruncateTo(U16(), hn::ShiftRight<16>(bf16_bits(v)));
+  hn::StoreU(half, U16(), reinterpret_cast<uint16_t*>(p));
+}
+template <class T>
+HWY_INLINE void store(Vec v, T* p, Part part) {
+  HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(float)];
+  store(v, lanes, Whole{});
+  std::memcpy(p, lanes, part.count * sizeof(T));
+}
+
+// v with the lanes beyond a Part's count replaced: for maxima, and for sums of values that are not 0 at 0.
+HWY_INLINE Vec replace_tail(Vec v, float, Whole) {
+  return v;
+}
+HWY_INLINE Vec replace_tail(Vec v, float value, Part part) {
+  return hn::IfThenElse(hn::FirstN(F32(), part.count), v, splat(value));
+}
+
+// e^v to about 2 units in the last place; 0 below -104, infinite above 89. NaN gives NaN.
+HWY_INLINE Vec exp(Vec v) {
+  const Vec bounded = hn::Min(v, splat(89.f));
+  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(F32(), bounded));
+}
+HWY_INLINE Vec tanh(Vec v) {
+  const Vec bounded = hn::Max(splat(-20.f), hn::Min(v, splat(20.f)));
+  return hn::IfThenElse(hn::IsNaN(v), v, hn::Tanh(F32(), bounded));
+}
+// 1 / (1 + e^-v), with small relative error at both ends.
+HWY_INLINE Vec sigmoid(Vec v) {
+  return hn::Div(splat(1.f), hn::Add(splat(1.f), exp(hn::Neg(v))));
+}
+
+}  // namespace keel::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
