@@ -28,9 +28,9 @@ FullConfig complete(config::RunConfig run) {
   FullConfig full{std::move(run), {}};
   full.model = models::read_decoder_config(full.run.model, elsewhere);
   if (full.model.vocab.is_auto()) full.model.vocab = vocabulary_of_data(full.run);
-  if (full.model.positions.learned && full.run.data.sequence_length > full.model.positions.limit)
-    throw full.run.source["data"]["sequence_length"].error("{} is above model.positions.limit {}",
-                                                           full.run.data.sequence_length, full.model.positions.limit);
+  if (full.model.positions.learned && full.run.data.sequence_length > full.model.positions.max_positions)
+    throw full.run.source["data"]["sequence_length"].error("{} is above model.positions.max_positions {}",
+                                                           full.run.data.sequence_length, full.model.positions.max_positions);
   full.run.model = config::to_node(full.model);
   return full;
 }

@@ -74,7 +74,7 @@ nn::EmbeddingSpec embedding_spec(const DecoderConfig& config) {
       config.init.kind == InitKind::truncated_3sigma ? nn::Init::Kind::truncated_3sigma : nn::Init::Kind::normal;
   return {.vocabulary = config.padded_vocab(),
           .hidden = config.hidden,
-          .learned_positions = config.positions.learned ? config.positions.limit : 0,
+          .learned_positions = config.positions.learned ? config.positions.max_positions : 0,
           .factor = factor,
           .init = {kind, config.init.std}};
 }

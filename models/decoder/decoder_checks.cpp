@@ -25,7 +25,11 @@ void check_sizes(const DecoderConfig& c, const Node& model) {
   if (c.layer_pattern.empty()) throw model["layer_pattern"].error("needs at least one kind of layer");
   bool local = false;
   for (LayerKind kind : c.layer_pattern) local |= kind == LayerKind::local;
-  if (local && !c.attention.window) throw model["layer_pattern"].error("local layers need model.attention.window");
+  const bool differs = c.attention.window || c.positions.local != c.positions.global || !c.rope.local_theta.is_auto();
+  if (local && !differs)
+    throw model["layer_pattern"].error(
+        "local layers are no different from global ones: give model.attention.window, positions.local or "
+        "rope.local_theta");
   if (!local && c.attention.window)
     throw attention["window"].error(
         "has no effect: model.layer_pattern has no local layer (layer_pattern: [local] windows all)");

@@ -182,8 +182,8 @@ void describe(Fields& fields, PositionsConfig& c) {
   fields.add("global", c.global, {.doc = "Rotation in global layers."});
   fields.add("local", c.local, {.doc = "Rotation in local layers."});
   fields.add("learned", c.learned, {.doc = "A learned absolute position table, added to the embedding."});
-  fields.add("limit", c.limit,
-             {.doc = "Longest sequence: rows of the position tables.",
+  fields.add("max_positions", c.max_positions,
+             {.doc = "Rows of the learned table: the longest sequence.",
               .unit = "tokens",
               .range = at_least(1),
               .synonyms = {"max_position_embeddings"}});

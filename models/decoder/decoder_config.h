@@ -98,7 +98,7 @@ struct PositionsConfig {
   PositionKind global = PositionKind::rope;
   PositionKind local = PositionKind::rope;
   bool learned = false;
-  int64_t limit = 4096;
+  int64_t max_positions = 4096;
 };
 
 struct NormConfig {

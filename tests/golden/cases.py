@@ -10,8 +10,8 @@ POSITIONS = 9  # tokens per row
 def model(attention=None, **keys):
     """A small pre-norm, RMS, SwiGLU decoder with grouped heads, d != D/H, changed by the given keys."""
     sizes = {"kind": "decoder", "hidden": 12, "layers": 2, "vocab": 24, "ffn": 16}
-    heads = {"heads": 4, "kv_heads": 2, "head_dim": 4}
-    return sizes | keys | {"attention": heads | (attention or {})}
+    heads = {"heads": 4, "kv_heads": 2, "head_dim": 4} | (attention or {})
+    return sizes | keys | {"attention": {key: value for key, value in heads.items() if value is not None}}
 
 
 def small(attention=None, **keys):
@@ -46,9 +46,9 @@ def variants():
     layer_norm = {"kind": "layer", "eps": 1e-5}
     shared = {"weight": "shared"}
     models = {
-        "baseline": model(),
-        "baseline_one_kv_head": model({"kv_heads": 1}),
-        "baseline_defaults": model({"heads": 2, "kv_heads": None, "head_dim": None}),  # G = H, d = D/H
+        "baseline": model(qk("none")),
+        "baseline_one_kv_head": model(qk("none") | {"kv_heads": 1}),
+        "baseline_defaults": model(qk("none") | {"heads": 2, "kv_heads": None, "head_dim": None}),  # G = H, d = D/H
         "rms_zero_centered": small(qk("rms", zero_centered=True)),
         "rms_full_zero_centered": small(qk("rms", scope="full", zero_centered=True)),
         "layer_zero_centered": small(qk("layer", zero_centered=True, **shared)),
@@ -62,7 +62,7 @@ def variants():
         "l2_log2_length": small(qk("l2", eps=1e-12, weight="none") | scaled("per_layer", init="log2_length", length=7)),
         "rms_per_layer_scale": small(qk("rms") | scaled("per_layer")),
         "rms_number_scale": small(qk("rms") | scaled("fixed", init=0.37)),
-        "none_per_head_scale": small(scaled("per_head")),
+        "none_per_head_scale": small(qk("none") | scaled("per_head")),
         "rope_only": small(qk("rms", layers="rope_only", weight="none") | scaled("fixed"), **some_rope),  # Llama 4
         "rope_only_per_head": small(qk("rms", layers="rope_only") | scaled("per_head"), **some_rope),
         "odd_head_dim": small(qk("rms") | {"head_dim": 5}, positions={"global": "none", "local": "none"}),
@@ -71,7 +71,7 @@ def variants():
         "norm_sandwich": small(qk("rms"), norm={"placement": "sandwich"}),
         "norm_zero_centered": small(qk("rms"), norm={"zero_centered": True, "eps": 1e-3}),
         "norm_layer": small(qk("rms"), norm=layer_norm),
-        "norm_layer_post": small(qk("rms"), norm=layer_norm | {"placement": "post"}),
+        "norm_layer_post": small(qk("rms"), norm=layer_norm | {"eps": 0.01, "placement": "post"}),
         "mlp_bias": small(qk("rms") | {"bias": {"qkv": True, "output": True}}, mlp={"kind": "swiglu", "bias": True}),
         "geglu": small(qk("rms"), mlp={"kind": "geglu"}),
         "tied_scaled": small(qk("rms"), tie_embeddings=True, embedding_scale=2.5),

@@ -13,6 +13,15 @@ from json_file import nine_digits, write
 LOGITS_AT = [[0, 0, 0], [0, 4, 1], [0, 8, 15], [1, 0, 7], [1, 3, 12], [1, 8, 9]]  # batch row, position, token
 
 
+def rounding(decoder, parameters, batch, case, gradients):
+    """How far each gradient moves, by norm, when every parameter moves by one rounding to fp32: what arithmetic in fp32
+    cannot be asked to do better than."""
+    random = np.random.default_rng(0)
+    moved = {name: array * (1 + 2.0 ** -24 * random.standard_normal(array.shape)) for name, array in parameters.items()}
+    changed = decoder.loss_and_gradients(moved, batch, case["loss_options"])["gradients"]
+    return {name: float(np.linalg.norm(changed[name] - gradients[name])) for name in gradients}
+
+
 def decoder_golden(case):
     decoder, parameters, batch = build(case)
     result = decoder.loss_and_gradients(parameters, batch, case["loss_options"])
@@ -26,6 +35,8 @@ def decoder_golden(case):
         "logits_checksum": {"at": LOGITS_AT, "values": [logits[tuple(at)] for at in LOGITS_AT],
                             "root_mean_square": np.sqrt((logits ** 2).mean())},
         "largest_logit": result["largest_logit"], "entropy": result["entropy"],
+        "rounding": {name: nine_digits(np.array([value]))[0]
+                     for name, value in rounding(decoder, parameters, batch, case, result["gradients"]).items()},
         "gradients": {name: nine_digits(gradient) for name, gradient in result["gradients"].items()}}
 
 

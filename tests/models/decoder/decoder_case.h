@@ -1,0 +1,82 @@
+// A decoder on this rank of the world's tensor group, its parameters set by the golden files' formula, and one batch.
+#pragma once
+
+#include <mpi.h>
+
+#include <cmath>
+#include <vector>
+
+#include "framework/comm/mpi.h"
+#include "framework/parallel/data_parallel.h"
+#include "framework/parallel/tensor_parallel.h"
+#include "models/decoder/decoder.h"
+
+namespace keel::test {
+
+// base + amplitude * sin(1 + 12.9898 i + 0.61 s), s the sum of the name's bytes: tests/golden/README.md.
+inline double golden_value(const std::string& name, int64_t index, double amplitude, bool zero_centered) {
+  const bool scale = name.ends_with("logit_scale.weight"), gain = name.ends_with("norm.weight") || scale;
+  double sum = 0;
+  for (unsigned char c : name) sum += c;
+  const double base = gain && (scale || !zero_centered) ? 1 : 0;
+  return base + (gain ? 0.2 : amplitude) * std::sin(1 + 12.9898 * double(index) + 0.61 * sum);
+}
+
+struct Ids {
+  std::vector<int32_t> tokens, targets, positions, first_key;
+  int64_t B = 0, T = 0;
+  bool documents = false;
+
+  nn::TokenBatch batch() {
+    auto part = [&](std::vector<int32_t>& values) { return Tensor(values.data(), {B, T}, DType::i32); };
+    return {part(tokens), part(targets), part(positions), documents ? part(first_key) : Tensor()};
+  }
+};
+
+// The tensor group is the whole world.
+class DecoderCase {
+ public:
+  DecoderCase(comm::Communicator& world, const models::DecoderConfig& config, DType activation, nn::BatchShape batch)
+      : mesh_(world, world.size()), group_(mesh_.tensor()), decoder(config) {
+    decoder.allocate(
+        {.parameters = {.device = {}, .activation = activation, .tensor = mesh_.tensor_position(), .data_ranks = 1},
+         .group = &group_,
+         .batch = batch,
+         .training = true});
+    reducer_.emplace(decoder.parameters(), mesh_, false);
+  }
+
+  template <class F>
+  void set_parameters(F value_of) {
+    for (nn::Parameter& parameter : decoder.parameters().all())
+      nn::for_each_run(parameter, [&](int64_t logical, int64_t local, int64_t count) {
+        for (int64_t i = 0; i < count; ++i)
+          parameter.master.as<float>()[local + i] = float(value_of(parameter.spec.name, logical + i));
+      });
+    decoder.parameters().round_to_compute();
+    decoder.refresh();
+  }
+
+  ops::CrossEntropySums step(Ids& ids, const nn::LossOptions& loss) {
+    double counted = 0;
+    for (int32_t target : ids.targets) counted += target >= 0;
+    decoder.parameters().zero_gradients();
+    decoder.begin_step();
+    auto sums = decoder.forward_backward(
+        ids.batch(), {.factor = float(1 / counted), .loss = loss, .telemetry = true, .gradients_complete = {}});
+    reducer_->finish_gradients();
+    return sums;
+  }
+
+  double gradient_norm() { return reducer_->gradient_norm(); }
+
+ private:
+  parallel::Mesh mesh_;
+  parallel::TensorParallel group_;
+  std::optional<parallel::DataParallel> reducer_;
+
+ public:
+  models::Decoder decoder;
+};
+
+}  // namespace keel::test

@@ -1,0 +1,116 @@
+// Loss, every gradient and the statistics of heads against an independent NumPy decoder in double (tests/golden), for
+// each kind, scope and placement, split over as many tensor ranks as the test runs on.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/models/decoder/decoder_case.h"
+
+namespace keel::test {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> cases() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(KEEL_GOLDEN "/decoder"))
+    names.push_back(entry.path().stem());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Ids ids_of(const json& golden) {
+  Ids ids;
+  ids.B = int64_t(golden["tokens"].size());
+  ids.T = int64_t(golden["tokens"][0].size());
+  ids.documents = !golden["documents"].is_null();
+  for (int64_t b = 0; b < ids.B; ++b) {
+    int32_t start = 0;
+    for (int64_t t = 0; t < ids.T; ++t) {
+      ids.tokens.push_back(golden["tokens"][b][t]);
+      ids.targets.push_back(golden["targets"][b][t]);
+      if (ids.documents && t > 0 && golden["documents"][b][t] != golden["documents"][b][t - 1]) start = int32_t(t);
+      ids.positions.push_back(int32_t(t) - start);
+      ids.first_key.push_back(start);
+    }
+  }
+  return ids;
+}
+
+bool divides(const models::DecoderConfig& config, int ranks) {
+  return config.attention.heads % ranks == 0 && config.ffn % ranks == 0 &&
+         (config.kv_heads() % ranks == 0 || ranks % config.kv_heads() == 0);
+}
+
+struct Distance {
+  double difference = 0, size = 0;  // norms
+};
+
+// Every rank's shard against the same region of the logical golden gradient (a whole tensor counts once per rank in
+// both norms); rows beyond it are padding and must be 0.
+Distance compare(comm::Communicator& world, const nn::Parameter& parameter, const std::vector<double>& golden) {
+  Distance d;
+  nn::for_each_run(parameter, [&](int64_t logical, int64_t local, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const double expected = logical + i < int64_t(golden.size()) ? golden[size_t(logical + i)] : 0;
+      const double difference = double(parameter.gradient.as<float>()[local + i]) - expected;
+      d.difference += difference * difference;
+      d.size += expected * expected;
+    }
+  });
+  return {std::sqrt(comm::all_reduce_value(world, d.difference)), std::sqrt(comm::all_reduce_value(world, d.size))};
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Golden, LossAndEveryGradient) {
+  const json golden = json::parse(std::ifstream(KEEL_GOLDEN "/decoder/" + GetParam() + ".json"));
+  const auto config = models::read_decoder_config(config::parse(golden["model"].dump(), GetParam()));
+  const auto world_group = comm::make_mpi_communicator(MPI_COMM_WORLD);
+  comm::Communicator& world = *world_group;
+  if (!divides(config, world.size())) GTEST_SKIP() << "does not divide over " << world.size() << " ranks";
+  Ids ids = ids_of(golden);
+  DecoderCase run(world, config, DType::f32, {ids.B, ids.T});
+  run.set_parameters([&](const std::string& name, int64_t i) {
+    const bool qk = name.find("q_norm") != std::string::npos || name.find("k_norm") != std::string::npos;
+    const bool zero_centered = qk ? config.attention.qk_norm.zero_centered : config.norm.zero_centered;
+    return golden_value(name, i, golden["amplitude"], zero_centered);
+  });
+
+  const auto sums = run.step(ids, {golden["loss_options"]["z_loss"], golden["loss_options"]["label_smoothing"]});
+  EXPECT_NEAR(sums.loss / double(sums.counted), golden["loss"].get<double>(),
+              1e-5 * std::abs(golden["loss"].get<double>()));
+  EXPECT_NEAR(sums.z_loss / double(sums.counted), golden["z_loss"].get<double>(),
+              1e-5 * std::abs(golden["z_loss"].get<double>()) + 1e-12);
+
+  double squares = 0;
+  for (const auto& [name, values] : golden["gradients"].items())
+    for (double value : values) squares += value * value;
+  const double norm = std::sqrt(squares);
+  EXPECT_NEAR(run.gradient_norm(), norm, 1e-5 * norm);
+  EXPECT_EQ(run.decoder.parameters().all().size(), golden["gradients"].size());
+  for (const nn::Parameter& parameter : run.decoder.parameters().all()) {
+    const std::string& name = parameter.spec.name;
+    ASSERT_TRUE(golden["gradients"].contains(name)) << name;
+    const Distance d = compare(world, parameter, golden["gradients"][name]);
+    const double rounding = golden["rounding"][name];
+    // The floor is one fp32 rounding of the whole gradient: some of these gradients are zero, or sums that cancel.
+    EXPECT_LE(d.difference, 1e-5 * d.size + 6e-8 * norm + 2 * rounding) << name << " of norm " << d.size;
+  }
+
+  const nn::ModelTelemetry& heads = run.decoder.telemetry();
+  const int64_t H = heads.largest_logit.size(1), first = world.rank() * H;
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    for (int64_t h = 0; h < H; ++h) {
+      const double largest = golden["largest_logit"][layer][first + h], entropy = golden["entropy"][layer][first + h];
+      EXPECT_NEAR(heads.largest_logit.as<float>()[layer * H + h], largest, 1e-5 * largest);
+      EXPECT_NEAR(heads.entropy.as<float>()[layer * H + h] / double(heads.rows), entropy, 1e-5 * entropy + 1e-6);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Golden, ::testing::ValuesIn(cases()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace keel::test
