@@ -48,8 +48,8 @@ struct Distance {
   double difference = 0, size = 0;  // norms
 };
 
-// Every rank's shard against the same region of the logical golden gradient (a whole tensor counts once per rank in
-// both norms); rows beyond it are padding and must be 0.
+// Every rank's shard against the same region of the logical golden gradient, over all ranks, by norm; elements that
+// several ranks hold weigh one over their number. Rows beyond the golden tensor are padding and must be 0.
 Distance compare(comm::Communicator& world, const nn::Parameter& parameter, const std::vector<double>& golden) {
   Distance d;
   nn::for_each_run(parameter, [&](int64_t logical, int64_t local, int64_t count) {
@@ -60,7 +60,9 @@ Distance compare(comm::Communicator& world, const nn::Parameter& parameter, cons
       d.size += expected * expected;
     }
   });
-  return {std::sqrt(comm::all_reduce_value(world, d.difference)), std::sqrt(comm::all_reduce_value(world, d.size))};
+  const double copies = double(world.size() * parameter.local.elements()) / double(parameter.spec.shape.elements());
+  return {std::sqrt(comm::all_reduce_value(world, d.difference) / copies),
+          std::sqrt(comm::all_reduce_value(world, d.size) / copies)};
 }
 
 class Golden : public ::testing::TestWithParam<std::string> {};
