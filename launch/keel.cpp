@@ -1,32 +1,36 @@
-// The program: one file per subcommand, each adding itself here. Exit codes: 0 done, 1 failed, 2 wrong input, 3 stopped
-// on instability, 4 out of time or preempted, and saved.
-#include <CLI/CLI.hpp>
-
+// The program: one file per subcommand. Exit codes: 0 done, 1 failed, 2 wrong input, 3 stopped on instability, 4 out of
+// time or preempted, and saved.
 #include "framework/base/build_config.h"
+#include "framework/base/log.h"
 #include "launch/commands.h"
+#include "launch/inspect.h"
+#include "launch/ngram.h"
+#include "launch/tokenize.h"
 
 namespace keel {
 namespace {
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, comm::World& world) {
+  log::set_speaker({.rank = world.rank(), .world = world.size()});
   CLI::App program("Keel trains transformers with Query-Key Normalization, on one CPU or on many ranks under mpirun.",
                    "keel");
   program.set_version_flag("--version", KEEL_VERSION " (" KEEL_COMMIT ")");
   program.require_subcommand(1);
-  program.fallthrough(false);
   int exit_code = 0;
-  add_train(program, exit_code);
-  add_eval(program);
-  add_generate(program);
+  add_train(program, world, exit_code);
+  add_eval(program, world);
+  add_generate(program, world);
   add_inspect(program);
   add_tokenize(program);
   add_ngram(program);
-  add_bench(program);
-  add_doctor(program);
+  add_bench(program, world);
+  add_doctor(program, world);
   try {
     program.parse(argc, argv);
+  } catch (const CLI::Success& help) {  // --help, --version
+    return world.rank() == 0 ? program.exit(help) : 0;
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? 0 : int(ErrorKind::input);
+    throw input_error("{} (keel --help, or keel COMMAND --help)", error.what());
   }
   return exit_code;
 }
@@ -35,5 +39,5 @@ int run(int argc, char** argv) {
 }  // namespace keel
 
 int main(int argc, char** argv) {
-  return keel::comm::run_program(argc, argv, [&] { return keel::run(argc, argv); });
+  return keel::comm::run({}, [&](keel::comm::World& world) { return keel::run(argc, argv, world); });
 }

@@ -30,7 +30,8 @@ FullConfig complete(config::RunConfig run) {
   if (full.model.vocab.is_auto()) full.model.vocab = vocabulary_of_data(full.run);
   if (full.model.positions.learned && full.run.data.sequence_length > full.model.positions.max_positions)
     throw full.run.source["data"]["sequence_length"].error("{} is above model.positions.max_positions {}",
-                                                           full.run.data.sequence_length, full.model.positions.max_positions);
+                                                           full.run.data.sequence_length,
+                                                           full.model.positions.max_positions);
   full.run.model = config::to_node(full.model);
   return full;
 }

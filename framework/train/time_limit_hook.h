@@ -10,20 +10,22 @@ namespace keel::train {
 
 class TimeLimitHook : public Hook {
  public:
-  // `request_stop` tells all ranks at the next step; 0 seconds = no limit.
-  TimeLimitHook(double limit_seconds, std::function<void()> request_stop)
-      : limit_seconds_(limit_seconds), request_stop_(std::move(request_stop)) {}
+  // `asked` says whether a signal came to this rank; `request_stop` tells all ranks at the next step. 0 seconds: no
+  // limit.
+  TimeLimitHook(double limit_seconds, std::function<bool()> asked, std::function<void()> request_stop)
+      : limit_seconds_(limit_seconds), asked_(std::move(asked)), request_stop_(std::move(request_stop)) {}
 
   Verdict after_step(const StepReport& report, const Verdict&, const Progress&) override {
     if (report.stop_requested)
       return {Action::stop_saved, "stopped early: the time limit (train.stop_after) or a signal"};
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-    if (limit_seconds_ > 0 && seconds > limit_seconds_) request_stop_();
+    if ((limit_seconds_ > 0 && seconds > limit_seconds_) || asked_()) request_stop_();
     return {};
   }
 
  private:
   double limit_seconds_;
+  std::function<bool()> asked_;
   std::function<void()> request_stop_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };

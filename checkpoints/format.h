@@ -1,0 +1,51 @@
+// What is in a checkpoint file, and where. README.md gives the format as a grammar.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "framework/nn/parameter.h"
+#include "framework/train/hook.h"
+
+namespace keel::checkpoints {
+
+constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kTileElements = int64_t(1) << 18;  // 1 MiB of fp32
+
+// The three logical tensors of a parameter.
+enum class Part { weight, moment1, moment2 };
+std::string path_of(Part part, const std::string& parameter);       // "parameters/blocks.0.mlp.up.weight"
+std::string checksums_of(Part part, const std::string& parameter);  // "checksums/parameters/..."
+
+// Tiles are groups of whole rows (of the outermost dim), about kTileElements each and at least one row.
+class Tiling {
+ public:
+  Tiling(const Shape& shape, int64_t tile_elements = kTileElements);
+  int64_t tiles() const { return (rows_ + rows_per_tile_ - 1) / rows_per_tile_; }
+  int64_t first_row(int64_t tile) const { return tile * rows_per_tile_; }
+  int64_t rows(int64_t tile) const { return std::min(rows_per_tile_, rows_ - first_row(tile)); }
+  int64_t row_elements() const { return row_elements_; }
+  // Of the flattened logical tensor.
+  int64_t begin(int64_t tile) const { return first_row(tile) * row_elements_; }
+  int64_t elements(int64_t tile) const { return rows(tile) * row_elements_; }
+
+ private:
+  int64_t rows_, row_elements_, rows_per_tile_;
+};
+
+// Everything but tensors.
+struct RunState {
+  train::Progress progress;
+  std::string config;            // resolved, YAML
+  std::string environment;       // JSON
+  std::string data_fingerprint;  // data::Dataset::fingerprint_text
+  std::string qk_norm;           // "rms, head, per_head, ...": what loading compares first
+  std::string hooks;             // JSON
+  bool weights_only = false;
+};
+
+// "step-00001000.h5"; and back, -1 for other names.
+std::string file_name(int64_t step);
+int64_t step_of(const std::string& file_name);
+
+}  // namespace keel::checkpoints

@@ -1,0 +1,89 @@
+#include "checkpoints/hook.h"
+
+#include <chrono>
+#include <filesystem>
+
+#include "checkpoints/agreement.h"
+#include "checkpoints/latest.h"
+#include "framework/base/log.h"
+#include "framework/base/text.h"
+#include "framework/io/files.h"
+
+namespace keel::checkpoints {
+
+LocalTensors CheckpointHook::tensors() const {
+  return {parts_.parameters, &parts_.trainer.optimizer(), !parts_.zero && parts_.mesh.data().rank() != 0};
+}
+
+std::optional<std::string> CheckpointHook::find(const std::string& resume) {
+  if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
+  if (resume != "auto" && resume != "none") return resume;
+  std::optional<std::string> latest = find_latest(parts_.world, options_.directory);
+  if (resume == "none" && latest)
+    throw input_error("checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them",
+                      options_.directory);
+  return latest;
+}
+
+std::vector<std::string> CheckpointHook::load(const std::string& path) {
+  confirm_on_all_ranks(parts_.world, path);
+  std::vector<std::string> changes;
+  together(parts_.world, [&] {
+    const Contents contents = read_contents(parts_.io, path);
+    changes = options_.compare_configs(contents.state.config);
+    data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
+    read_tensors(parts_.io, path, tensors(), options_.qk_norm);
+    parts_.trainer.progress() = contents.state.progress;
+    parts_.trainer.restore_hooks(nlohmann::json::parse(contents.state.hooks));
+  });
+  saved_step_ = parts_.trainer.progress().step;
+  return changes;
+}
+
+train::Verdict CheckpointHook::after_step(const train::StepReport& report, const train::Verdict& verdict,
+                                          const train::Progress& progress) {
+  unstable_ |= verdict.action == train::Action::stop_unstable;
+  // The weights of a skipped step are those before it, but its successor is not known to be sound: wait for a good
+  // step.
+  const bool due = options_.every > 0 && report.step % options_.every == 0;
+  if (due && verdict.action == train::Action::proceed) save(progress);
+  return {};
+}
+
+// A run that stopped on instability keeps its last good file.
+void CheckpointHook::finish(const train::Progress& progress) {
+  if (options_.final && !unstable_ && saved_step_ != progress.step) save(progress);
+}
+
+void CheckpointHook::save(const train::Progress& progress) {
+  const auto begin = std::chrono::steady_clock::now();
+  together(parts_.world, [&] {
+    if (parts_.world.rank() == 0) io::create_directories(options_.directory);
+  });
+  RunState state{.progress = progress,
+                 .config = options_.config,
+                 .environment = options_.environment,
+                 .data_fingerprint = options_.data_fingerprint,
+                 .qk_norm = options_.qk_norm,
+                 .hooks = parts_.trainer.hook_states().dump(),
+                 .weights_only = false};
+  const std::string path = options_.directory + "/" + file_name(progress.step);
+  const int64_t bytes = write_checkpoint(parts_.world, parts_.io, tensors(), state,
+                                         {.path = path, .io_comm = parts_.io_comm, .mpi_hints = options_.mpi_hints});
+  saved_step_ = progress.step;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  log::info("saved {} ({}, {:.2f} s, {}/s)", path, human_bytes(double(bytes)), seconds,
+            human_bytes(double(bytes) / seconds));
+  if (parts_.world.rank() == 0) rotate(path);
+}
+
+void CheckpointHook::rotate(const std::string& newest) {
+  std::vector<std::string> files = complete_files(options_.directory);
+  for (size_t i = 0; i + size_t(options_.keep) < files.size(); ++i) {
+    std::error_code failed;
+    if (files[i] != newest && !std::filesystem::remove(files[i], failed))
+      log::warning("cannot remove the old checkpoint {}: {}", files[i], failed.message());
+  }
+}
+
+}  // namespace keel::checkpoints

@@ -1,0 +1,33 @@
+// Which elements of the logical tensors this rank holds, and where.
+#pragma once
+
+#include <vector>
+
+#include "checkpoints/format.h"
+#include "framework/optim/adamw.h"
+
+namespace keel::checkpoints {
+
+// Elements [logical, logical + count) of a flattened logical tensor, in this rank's memory.
+struct Run {
+  int64_t logical = 0;
+  float* data = nullptr;
+  int64_t count = 0;
+  int64_t end() const { return logical + count; }
+};
+
+// The state's tensors on this rank. Without an optimizer there are only weights.
+struct LocalTensors {
+  nn::ParameterSet& parameters;
+  optim::Adamw* optimizer = nullptr;
+  bool data_replica = false;  // another data rank writes the same: unsharded, and not the first of them
+
+  std::vector<Part> parts() const;
+};
+
+// What this rank writes of a tensor: each logical element is written by exactly one rank of the world. In order.
+std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, Part part);
+// What this rank wants to read: weights of its whole shard, moments of the spans that it updates. In order.
+std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, Part part);
+
+}  // namespace keel::checkpoints

@@ -1,0 +1,173 @@
+#include "checkpoints/reader.h"
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoints/user_block.h"
+#include "framework/io/crc32c.h"
+#include "framework/io/files.h"
+#include "framework/io/hdf5.h"
+
+namespace keel::checkpoints {
+namespace {
+
+Shape shape_of(const std::vector<uint64_t>& dims, const std::string& name) {
+  if (dims.empty() || dims.size() > Shape::kMaxDims) throw input_error("{}: a tensor of {} dims", name, dims.size());
+  std::vector<int64_t> sizes(dims.begin(), dims.end());
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) throw input_error("{}: a tensor without elements", name);
+  return Shape(sizes);
+}
+
+std::string text_of(const std::vector<uint64_t>& dims) {
+  return fmt::format("[{}]", fmt::join(dims, ", "));
+}
+
+// Reads one tensor tile by tile and checks each.
+class TensorReader {
+ public:
+  TensorReader(const io::File& file, const std::string& path, int64_t tile_elements)
+      : name_(file.name() + ": " + path),
+        values_(file.open_dataset(path)),
+        checksums_(file.open_dataset("checksums/" + path).read_all<uint32_t>()),
+        shape_(shape_of(values_.dims(), name_)),
+        tiling_(shape_, tile_elements) {
+    if (int64_t(checksums_.size()) != tiling_.tiles())
+      throw input_error("{}: {} checksums for {} tiles", name_, checksums_.size(), tiling_.tiles());
+  }
+
+  const Tiling& tiling() const { return tiling_; }
+  const std::vector<float>& tile(int64_t index) {
+    io::Slab slab{std::vector<uint64_t>(values_.dims().size(), 0), values_.dims()};
+    slab.offset[0] = uint64_t(tiling_.first_row(index));
+    slab.count[0] = uint64_t(tiling_.rows(index));
+    buffer_.resize(size_t(tiling_.elements(index)));
+    values_.read<float>(buffer_, slab);
+    if (io::crc32c(std::as_bytes(std::span(buffer_))) != checksums_[size_t(index)])
+      throw input_error("{}: rows {} to {} are damaged: their checksum differs", name_, slab.offset[0],
+                        slab.offset[0] + slab.count[0] - 1);
+    return buffer_;
+  }
+
+ private:
+  std::string name_;
+  io::Dataset values_;
+  std::vector<uint32_t> checksums_;
+  Shape shape_;
+  Tiling tiling_;
+  std::vector<float> buffer_;
+};
+
+int64_t tile_elements_of(const io::File& file) {
+  const int64_t elements = file.read_scalar<int64_t>("tile_elements");
+  if (elements < 1 || elements > (int64_t(1) << 30))
+    throw input_error("{}: tiles of {} elements", file.name(), elements);
+  return elements;
+}
+
+io::File open_checked(io::IoContext& context, const std::string& path) {
+  verify_user_block(path);
+  io::File file = io::File::open(context, path, io::Access::read, {.lock = false});
+  const int64_t version = file.read_scalar<int64_t>("format_version");
+  if (version != kFormatVersion)
+    throw input_error("{}: format version {}, and this program reads version {}", path, version, kFormatVersion);
+  return file;
+}
+
+RunState read_state(const io::File& file) {
+  RunState state;
+  state.progress.step = file.read_scalar<int64_t>("run/step");
+  state.progress.updates = file.read_scalar<int64_t>("run/updates");
+  state.progress.tokens_consumed = file.read_scalar<int64_t>("run/tokens_consumed");
+  state.progress.samples = data::SamplePosition::from_numbers(file.open_dataset("run/samples").read_all<int64_t>());
+  state.config = file.read_text("run/config");
+  state.environment = file.read_text("run/environment");
+  state.data_fingerprint = file.read_text("run/data_fingerprint");
+  state.qk_norm = file.read_text("run/qk_norm");
+  state.hooks = file.read_text("run/hooks");
+  state.weights_only = !file.has("moment1");
+  return state;
+}
+
+void check_names(const io::File& file, const LocalTensors& tensors, const std::string& qk_norm) {
+  std::map<std::string, std::vector<uint64_t>> stored;
+  for (const std::string& name : file.open_group("parameters").names())
+    stored[name] = file.open_dataset("parameters/" + name).dims();
+  std::vector<std::string> wrong;
+  for (const nn::Parameter& parameter : tensors.parameters.all()) {
+    const std::string& name = parameter.spec.name;
+    const auto found = stored.find(name);
+    if (found == stored.end()) {
+      wrong.push_back(name + " is missing");
+      continue;
+    }
+    const std::vector<uint64_t> wanted(parameter.spec.shape.sizes().begin(), parameter.spec.shape.sizes().end());
+    if (found->second != wanted)
+      wrong.push_back(fmt::format("{} is {} there and {} here", name, text_of(found->second), text_of(wanted)));
+    stored.erase(found);
+  }
+  for (const auto& [name, dims] : stored) wrong.push_back(name + " is not expected");
+  const std::string there = file.read_text("run/qk_norm");
+  if (there != qk_norm) wrong.push_back(fmt::format("QK-Norm is \"{}\" there and \"{}\" here", there, qk_norm));
+  if (!wrong.empty()) throw input_error("{} does not fit this model: {}", file.name(), fmt::join(wrong, "; "));
+  if (tensors.optimizer && !file.has("moment1"))
+    throw input_error("{} holds weights only: there are no optimizer moments to go on with", file.name());
+}
+
+void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Parameter& parameter, Part part,
+                 int64_t tile_elements) {
+  const std::vector<Run> runs = runs_to_read(tensors, parameter, part);
+  if (runs.empty()) return;
+  TensorReader reader(file, path_of(part, parameter.spec.name), tile_elements);
+  size_t next = 0;
+  for (int64_t index = 0; index < reader.tiling().tiles() && next < runs.size(); ++index) {
+    const int64_t begin = reader.tiling().begin(index), end = begin + reader.tiling().elements(index);
+    if (runs[next].logical >= end) continue;
+    const std::vector<float>& values = reader.tile(index);
+    for (size_t i = next; i < runs.size() && runs[i].logical < end; ++i) {
+      const int64_t first = std::max(begin, runs[i].logical), last = std::min(end, runs[i].end());
+      std::copy_n(values.begin() + (first - begin), last - first, runs[i].data + (first - runs[i].logical));
+    }
+    while (next < runs.size() && runs[next].end() <= end) ++next;
+  }
+}
+
+}  // namespace
+
+Contents read_contents(io::IoThread& io, const std::string& path) {
+  return io.run([&](io::IoContext& context) {
+    const io::File file = open_checked(context, path);
+    Contents contents{read_state(file), {}, int64_t(io::Descriptor(path, 0, "cannot open").size_bytes())};
+    for (const std::string& name : file.open_group("parameters").names())
+      contents.parameters.push_back({name, file.open_dataset("parameters/" + name).dims()});
+    return contents;
+  });
+}
+
+void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm) {
+  io.run([&](io::IoContext& context) {
+    const io::File file = open_checked(context, path);
+    check_names(file, tensors, qk_norm);
+    const int64_t tile_elements = tile_elements_of(file);
+    for (const nn::Parameter& parameter : tensors.parameters.all())
+      for (Part part : tensors.parts()) read_tensor(file, tensors, parameter, part, tile_elements);
+  });
+}
+
+void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress) {
+  io.run([&](io::IoContext& context) {
+    const io::File file = open_checked(context, path);
+    const int64_t tile_elements = tile_elements_of(file);
+    std::vector<std::string> tensors;
+    for (const char* group : {"parameters", "moment1", "moment2"})
+      if (file.has(group))
+        for (const std::string& name : file.open_group(group).names())
+          tensors.push_back(std::string(group) + "/" + name);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      TensorReader reader(file, tensors[i], tile_elements);
+      for (int64_t tile = 0; tile < reader.tiling().tiles(); ++tile) reader.tile(tile);
+      progress(double(i + 1) / double(tensors.size()));
+    }
+  });
+}
+
+}  // namespace keel::checkpoints

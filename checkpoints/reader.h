@@ -1,0 +1,35 @@
+// Reads a checkpoint into any layout: each rank takes the regions that its shards need, and every tile it touches is
+// checked.
+#pragma once
+
+#include <functional>
+
+#include "checkpoints/local_runs.h"
+#include "framework/io/io_thread.h"
+
+namespace keel::checkpoints {
+
+// Name and logical shape of a stored tensor.
+struct StoredTensor {
+  std::string name;
+  std::vector<uint64_t> shape;
+};
+
+struct Contents {
+  RunState state;
+  std::vector<StoredTensor> parameters;
+  int64_t file_bytes = 0;
+};
+
+// Checks the file's user block, then reads everything but tensors. Not collective.
+Contents read_contents(io::IoThread& io, const std::string& path);
+
+// Fills this rank's part. Not collective: every rank reads for itself. Before anything is overwritten, missing,
+// unexpected and mis-shaped tensors are an input error that names each of them; `qk_norm` is the variant at hand, for
+// the message.
+void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm);
+
+// Reads every tile; throws naming the first tensor that is damaged. `progress` gets the share done.
+void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress);
+
+}  // namespace keel::checkpoints

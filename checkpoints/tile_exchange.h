@@ -1,0 +1,55 @@
+// Brings the pieces of tiles from the ranks that hold them to the rank that writes them.
+#pragma once
+
+#include "checkpoints/local_runs.h"
+#include "framework/comm/communicator.h"
+
+namespace keel::checkpoints {
+
+// One tile of one tensor, numbered through the whole file; rank `number % ranks` writes it.
+struct Tile {
+  const nn::Parameter* parameter = nullptr;
+  Part part = Part::weight;
+  int64_t index = 0;  // within its tensor
+  int64_t number = 0;
+};
+
+// A tile that this rank writes, complete.
+struct FilledTile {
+  Tile tile;
+  std::vector<float> values;
+};
+
+class TileExchange {
+ public:
+  // Everything outlives this. All ranks pass the same parameters.
+  TileExchange(comm::Communicator& world, const LocalTensors& tensors, int64_t tile_elements);
+
+  // Every tile of the file, in order.
+  const std::vector<Tile>& tiles() const { return tiles_; }
+  // Rounds of a bounded number of tiles per rank; collective. Throws an internal error where a tile is not covered
+  // exactly.
+  int64_t rounds() const;
+  std::vector<FilledTile> round(int64_t round);
+
+ private:
+  struct Outgoing {
+    std::vector<int64_t> headers;  // {place in round, first element in tile, count} of each piece
+    std::vector<float> values;
+  };
+  void add_pieces(const Tile& tile, int64_t place, Outgoing& outgoing);
+  const std::vector<Run>& runs_of(const Tile& tile);
+  void place(std::vector<FilledTile>& filled, int64_t first, const Outgoing& incoming,
+             std::vector<int64_t>& covered) const;
+
+  comm::Communicator& world_;
+  LocalTensors tensors_;
+  int64_t tile_elements_, per_round_;
+  std::vector<Tile> tiles_;
+  // The runs of the tensor last asked for: tiles come tensor by tensor.
+  const nn::Parameter* runs_parameter_ = nullptr;
+  Part runs_part_ = Part::weight;
+  std::vector<Run> runs_;
+};
+
+}  // namespace keel::checkpoints

@@ -1,0 +1,25 @@
+// Writes one checkpoint: all ranks together, to a temporary name, complete under its final one or not there at all.
+#pragma once
+
+#include <mpi.h>
+
+#include "checkpoints/local_runs.h"
+#include "framework/comm/communicator.h"
+#include "framework/io/io_thread.h"
+
+namespace keel::checkpoints {
+
+struct WriteOptions {
+  std::string path;                  // of the complete file
+  MPI_Comm io_comm = MPI_COMM_NULL;  // all ranks, used by the I/O thread alone
+  std::vector<std::pair<std::string, std::string>> mpi_hints;
+  int64_t tile_elements = kTileElements;
+};
+
+// Collective over `world`. Where any rank fails (no space, a value that is not finite, ...) every rank throws that
+// rank's error, the temporary file is removed and earlier checkpoints are untouched. Returns the size of the file in
+// bytes.
+int64_t write_checkpoint(comm::Communicator& world, io::IoThread& io, const LocalTensors& tensors,
+                         const RunState& state, const WriteOptions& options);
+
+}  // namespace keel::checkpoints

@@ -1,0 +1,18 @@
+// The subcommands. Each adds itself to the program; its callback does the work and throws keel::Error. `world` is all
+// ranks of this start, one without mpirun.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "framework/comm/world.h"
+
+namespace keel {
+
+// Leaves 0, 3 (stopped on instability) or 4 (out of time, saved) in `exit_code`.
+void add_train(CLI::App& program, comm::World& world, int& exit_code);
+void add_eval(CLI::App& program, comm::World& world);
+void add_generate(CLI::App& program, comm::World& world);
+void add_bench(CLI::App& program, comm::World& world);
+void add_doctor(CLI::App& program, comm::World& world);
+
+}  // namespace keel
