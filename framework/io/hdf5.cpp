@@ -19,7 +19,7 @@ PropertyList file_access(const std::string& path, const FileOptions& options) {
   PropertyList access(H5P_FILE_ACCESS);
   KEEL_HDF5(path, H5Pset_libver_bounds(access.id(), options.oldest_format, options.newest_format));
   KEEL_HDF5(path, H5Pset_alignment(access.id(), options.aligned_from_bytes, options.alignment_bytes));
-  // With open objects inside, closing fails instead of doing nothing and calling that success.
+  // With open objects inside, closing fails instead of waiting for them and calling that success.
   KEEL_HDF5(path, H5Pset_fclose_degree(access.id(), H5F_CLOSE_SEMI));
   if (!options.lock) KEEL_HDF5(path, H5Pset_file_locking(access.id(), false, true));
   return access;
@@ -77,8 +77,7 @@ Handle::~Handle() {
 void Handle::close() {
   if (!is_open()) return;
   require_io_thread();
-  checked_hdf5(close_(id_), name_, "close");
-  id_ = -1;
+  checked_hdf5(close_(std::exchange(id_, -1)), name_, "close");
 }
 
 void Handle::close_or_log() noexcept {
@@ -86,6 +85,23 @@ void Handle::close_or_log() noexcept {
     close();
   } catch (const std::exception& error) {
     log::error("{}", error.what());
+  }
+}
+
+Object& Object::operator=(Object&& other) noexcept {
+  if (this == &other) return *this;
+  close_or_note();
+  Handle::operator=(std::move(other));
+  sharing_ = std::move(other.sharing_);
+  return *this;
+}
+
+void Object::close_or_note() noexcept {
+  if (!is_open() || !on_io_thread()) return;  // the rest is Handle's
+  try {
+    close();
+  } catch (...) {
+    if (!*sharing_.loss) *sharing_.loss = std::current_exception();
   }
 }
 
@@ -149,6 +165,32 @@ File File::open(IoContext&, const std::string& path, Access mode, const FileOpti
   Sharing sharing = share_file(access, path, options);
   unsigned flags = mode == Access::read ? H5F_ACC_RDONLY : H5F_ACC_RDWR;
   return File(KEEL_HDF5(path, H5Fopen(path.c_str(), flags, access.id())), H5Fclose, path, sharing);
+}
+
+void File::throw_loss() {
+  if (std::exception_ptr loss = std::exchange(*sharing_.loss, nullptr)) std::rethrow_exception(loss);
+}
+
+void File::close() {
+  if (!is_open()) return;
+  const unsigned kinds = H5F_OBJ_DATASET | H5F_OBJ_GROUP | H5F_OBJ_ATTR | H5F_OBJ_LOCAL;
+  ssize_t open = KEEL_HDF5(name(), H5Fget_obj_count(id(), kinds));
+  require(open == 0, "{}: closed before {} of its datasets and groups", name(), open);
+  try {
+    Object::close();
+  } catch (...) {
+    throw_loss();  // the earlier failure is the cause of this one
+    throw;
+  }
+  throw_loss();
+}
+
+File::~File() {
+  try {
+    if (is_open()) close();
+  } catch (const std::exception& error) {
+    log::error("{}", error.what());
+  }
 }
 
 void File::flush() {

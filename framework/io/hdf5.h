@@ -9,6 +9,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,9 +51,8 @@ class Handle {
   hid_t id() const { return id_; }
   const std::string& name() const { return name_; }
   bool is_open() const { return id_ >= 0; }
-  // Closes now and throws what HDF5 has to say; a file's last writes happen here, so a writer must call it, after it
-  // closed every dataset and group inside. After a failure the handle is still open; its destructor tries once more,
-  // and logs what a destructor cannot throw.
+  // Closes now and throws what HDF5 has to say; the handle is gone either way (HDF5 crashes when asked twice). The
+  // destructor closes too, but can only log.
   void close();
 
  private:
@@ -87,7 +88,8 @@ class Datatype : public Handle {
 };
 
 // How the ranks of a file's communicator take part in a transfer. Collective: every rank makes the call, with an
-// empty slab if it has nothing. In a file that one process opened alone there is no difference.
+// empty slab if it has nothing. In a file that one process opened alone there is no difference. With Open MPI a rank
+// that finds the disk full may leave the others waiting for ever, in both kinds: reserve_disk() (files.h) first.
 enum class Transfer { independent, collective };
 
 // A box of an array: elements [offset, offset + count) in every dim. A count of 0 anywhere selects nothing.
@@ -102,10 +104,12 @@ struct DatasetOptions {
   bool fill = true;                    // false: space is allocated at once, and elements nobody writes are undefined
 };
 
-// Who shares the file that an object lies in.
+// What the objects of one open file know in common.
 struct Sharing {
   bool parallel = false;  // opened with a communicator through MPI-IO
   bool first = true;      // this is rank 0 of it: the one that writes whole values
+  // What the destructor of a dataset or group could not throw (HDF5 writes a chunk as late as that): File::close does.
+  std::shared_ptr<std::exception_ptr> loss = std::make_shared<std::exception_ptr>();
 };
 
 // Whatever has attributes. In a parallel file all ranks write the same attribute together.
@@ -113,7 +117,10 @@ class Object : public Handle {
  public:
   Object() = default;
   Object(hid_t id, Close close, std::string name, Sharing sharing)
-      : Handle(id, close, std::move(name)), sharing_(sharing) {}
+      : Handle(id, close, std::move(name)), sharing_(std::move(sharing)) {}
+  Object(Object&&) = default;
+  Object& operator=(Object&& other) noexcept;
+  ~Object() { close_or_note(); }
 
   // Attributes are small and fixed: a text above 32 KiB must be a dataset. An existing one is replaced.
   template <Element T>
@@ -135,6 +142,7 @@ class Object : public Handle {
   Sharing sharing_;
 
  private:
+  void close_or_note() noexcept;
   Handle create_attribute(const std::string& attribute, hid_t type);
   Handle open_attribute(const std::string& attribute) const;
   void write_attribute(const std::string& attribute, const ElementType& type, const void* value);
@@ -264,11 +272,18 @@ class File : public Location {
   static File create(IoContext&, const std::string& path, const FileOptions& options = {});
   // An input error where it is absent, locked, cut short, or no HDF5 file.
   static File open(IoContext&, const std::string& path, Access access, const FileOptions& options = {});
+  File(File&&) = default;
+  File& operator=(File&&) = default;
+  ~File();
+  // The last writes happen here, so whoever wrote calls it. Throws what HDF5 has to say, and what the destructors of
+  // datasets and groups inside could not; an internal error where one of those is still open.
+  void close();
   void flush();
   uint64_t user_block_bytes() const;
 
  private:
   using Location::Location;
+  void throw_loss();
 };
 
 }  // namespace keel::io

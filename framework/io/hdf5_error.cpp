@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/base/text.h"
+#include "framework/io/files.h"
 
 namespace keel::io {
 namespace {
@@ -37,10 +38,19 @@ struct Cause {
   bool lock = false;
 };
 
+// "MPI_File_open failed: MPI error string is 'MPI_ERR_ACCESS: permission denied'" -> the part in quotes.
+std::string without_frame(const std::string& line) {
+  const std::string_view frame = "MPI error string is '";
+  size_t at = line.find(frame);
+  if (at == line.npos) return line;
+  at += frame.size();
+  return line.substr(at, line.rfind('\'') - at);
+}
+
 Cause cause_of(const std::vector<std::string>& lines) {
   Cause cause;
   for (const std::string& line : lines) {
-    if (cause.line.empty()) cause.line = line;
+    if (cause.line.empty()) cause.line = without_frame(line);
     if (cause.system_error != 0) continue;
     cause.system_error = int(number_after(line, "errno = "));
     if (cause.system_error != 0) cause.line = line;
@@ -58,35 +68,19 @@ std::string lock_advice(int system_error) {
 }
 
 std::string advice(const Cause& cause) {
+  auto has = [&](const char* text) { return cause.line.find(text) != std::string::npos; };
   if (cause.lock) return lock_advice(cause.system_error);
-  if (cause.system_error == ENOSPC || cause.system_error == EDQUOT || cause.line.find("NO_SPACE") != std::string::npos)
-    return "free some space on that disk, or write to another one";
-  if (cause.system_error == EFBIG) return "the file is larger than the file system or the shell's `ulimit -f` allows";
-  if (cause.line.find("truncated file") != std::string::npos)
+  if (std::string next = advice_for(cause.system_error); !next.empty()) return next;
+  if (has("NO_SPACE")) return advice_for(ENOSPC);  // MPI's word for it
+  if (has("truncated file"))
     return "the file is cut short, or its writer never finished: use an older one, or copy it again";
-  if (cause.line.find("signature not found") != std::string::npos)
-    return "this is not an HDF5 file, or its beginning is damaged";
-  if (cause.line.find("objects still open") != std::string::npos) return "close its datasets and groups first";
-  if (cause.line.find("already open for") != std::string::npos)
-    return "a writer has the file open now, or was killed while it had";
+  if (has("signature not found")) return "this is not an HDF5 file, or its beginning is damaged";
+  if (has("already open for")) return "a writer has the file open now, or was killed while it had";
   return "";
 }
 
 bool is_input(const Cause& cause) {
-  switch (cause.system_error) {
-    case ENOENT:
-    case EACCES:
-    case EPERM:
-    case EROFS:
-    case EISDIR:
-    case ENOTDIR:
-    case ENAMETOOLONG:
-    case ELOOP:
-      return true;
-    default:
-      break;
-  }
-  if (cause.lock) return true;
+  if (cause.lock || is_input_error(cause.system_error)) return true;
   for (const char* text : {"truncated file", "signature not found", "already open for", "NO_SUCH_FILE", "ERR_ACCESS"})
     if (cause.line.find(text) != std::string::npos) return true;
   return false;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 
+#include "framework/io/files.h"
 #include "framework/io/hdf5.h"
 #include "tests/framework/io/scratch.h"
 
@@ -122,6 +123,36 @@ TEST_F(SharedFile, UserBlockHintsAndPlaces) {
   });
   MPI_Barrier(MPI_COMM_WORLD);
   EXPECT_EQ(slurp(path).substr(0, 4096), std::string(4096, '\0'));
+}
+
+// CASES R35: MPI-IO may hang on a full disk, so the space is taken first; all ranks leave with the message, or write.
+TEST_F(SharedFile, AFullDiskIsFoundBeforeAnyRankWrites) {
+  int ok = 0;
+  std::unique_ptr<SmallDisk> disk;
+  if (rank_ == 0) disk = std::make_unique<SmallDisk>(directory_ + "/disk", "4m"), ok = disk->ok();
+  MPI_Bcast(&ok, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  if (!ok) GTEST_SKIP() << "cannot mount a small file system here";
+  const std::string path = directory_ + "/disk/a.h5";
+  for (uint64_t elements : {1 << 19, 1 << 21}) {  // 2 MiB fit, 8 MiB do not
+    std::string message;
+    if (rank_ == 0) message = message_of([&] { reserve_disk(path, elements * 4 + (64 << 10)); });
+    int fits = message.empty();
+    MPI_Bcast(&fits, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    EXPECT_EQ(bool(fits), elements == 1 << 19) << message;
+    if (!fits) break;
+    run([&](IoContext& c) {
+      File file = File::create(c, path, together());
+      Dataset dataset = file.create_dataset<float>("x", Dims{elements}, {.fill = false});
+      if (rank_ == 0) reserve_disk(path, dataset.file_offset_bytes() + elements * 4);
+      const uint64_t first = elements * rank_ / ranks_, last = elements * (rank_ + 1) / ranks_;
+      dataset.write<float>(std::vector<float>(last - first, 1), {{first}, {last - first}}, Transfer::collective);
+      dataset.close(), file.close();
+    });
+    MPI_Barrier(MPI_COMM_WORLD);
+    EXPECT_GE(std::filesystem::file_size(path), elements * 4);
+    EXPECT_LT(std::filesystem::file_size(path), elements * 4 + (64 << 10));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 // CASES R40: nobody can open it, so everybody says so and leaves.

@@ -258,7 +258,7 @@ TEST_F(Hdf5, ClosingAFileWithOpenObjectsFails) {
   run([&](IoContext& c) {
     File file = File::create(c, scratch_ / "a.h5");
     Dataset dataset = file.create_dataset<float>("x", Dims{3});
-    EXPECT_THAT(message_of([&] { file.close(); }), HasSubstr("close its datasets and groups first"));
+    EXPECT_THAT(message_of([&] { file.close(); }), HasSubstr("a.h5: closed before 1 of its datasets"));
     dataset.close();
     EXPECT_NO_THROW(file.close());
   });
@@ -339,6 +339,76 @@ TEST_F(Hdf5, ALockHeldElsewhereNamesTheSwitch) {
   EXPECT_NE(std::system(("KEEL_TEST_FILE=" + path + " HDF5_USE_FILE_LOCKING=TRUE " + child).c_str()), 0);
   close(other);
   EXPECT_EQ(open_error(path), "");
+}
+
+TEST_F(Hdf5, ReadsFromAReadOnlyDirectory) {  // CASES R44
+  std::filesystem::create_directory(scratch_ / "ro");
+  make_small(scratch_ / "ro/a.h5");
+  ReadOnly read_only(scratch_ / "ro");
+  if (!read_only.ok()) GTEST_SKIP() << "cannot make a directory read-only here";
+  EXPECT_EQ(open_error(scratch_ / "ro/a.h5"), "");
+  EXPECT_NE(open_error(scratch_ / "ro/a.h5", Access::read_write), "");
+  std::string message = message_of([&] { run([&](IoContext& c) { File::create(c, scratch_ / "ro/b.h5"); }); });
+  EXPECT_THAT(message, HasSubstr("b.h5: Read-only file system (H5Fcreate, errno 30): this disk is mounted read-only"));
+}
+
+// CASES R44: file systems that refuse locks, by the words HDF5 uses for them.
+TEST_F(Hdf5, LocksThatAFileSystemRefusesNameTheSwitch) {
+  for (int system_error : {37, 95, 524}) {
+    std::string message = run([&](IoContext&) {
+      H5Epush2(H5E_DEFAULT, "H5FDsec2.c", "H5FD_sec2_lock", 1, H5E_ERR_CLS, H5E_FILE, H5E_CANTLOCKFILE,
+               "unable to lock file, errno = %d, error message = '?'", system_error);
+      H5Epush2(H5E_DEFAULT, "H5F.c", "H5F_open", 1, H5E_ERR_CLS, H5E_FILE, H5E_CANTOPENFILE, "unable to open file");
+      Error error = hdf5_error("a.h5", "H5Fopen(...)", std::source_location::current());
+      EXPECT_EQ(error.exit_code(), 2);
+      return std::string(error.what());
+    });
+    EXPECT_THAT(message, HasSubstr("errno " + std::to_string(system_error) + "): this file system refuses file locks"));
+    EXPECT_THAT(message, HasSubstr("HDF5_USE_FILE_LOCKING=FALSE"));
+  }
+}
+
+// CASES R35. HDF5 writes contiguous data at once, but chunks and its own records only when something is closed.
+TEST_F(Hdf5, AFullDiskIsReportedHoweverLate) {
+  SmallDisk disk(scratch_ / "disk", "256k");
+  if (!disk.ok()) GTEST_SKIP() << "cannot mount a small file system here";
+  const std::vector<float> megabyte(1 << 18, 1);
+  auto save = [&](const DatasetOptions& options) {
+    return message_of([&] {
+      run([&](IoContext& c) {
+        File file = File::create(c, scratch_ / "disk/a.h5");
+        { file.create_dataset<float>("x", Dims{megabyte.size()}, options).write<float>(megabyte); }
+        file.close();
+      });
+    });
+  };
+  for (const DatasetOptions& options : {DatasetOptions{}, DatasetOptions{.chunk = {1 << 16}}}) {
+    const std::string message = save(options);
+    EXPECT_THAT(message, HasSubstr("disk/a.h5: x: No space left on device"));
+    EXPECT_THAT(message, HasSubstr("errno 28, writing "));
+    EXPECT_THAT(message, HasSubstr("free some space on that disk"));
+  }
+  std::filesystem::remove(scratch_ / "disk/a.h5");
+  EXPECT_EQ(run([&](IoContext& c) {  // and the library still works
+              File file = File::create(c, scratch_ / "b.h5");
+              file.write_scalar<int64_t>("step", 3);
+              file.close();
+              return File::open(c, scratch_ / "b.h5", Access::read).read_scalar<int64_t>("step");
+            }),
+            3);
+}
+
+TEST_F(Hdf5, ALimitOnTheFileSizeIsReported) {
+  const std::vector<float> megabyte(1 << 18, 1);
+  FileSizeLimit limit(256 << 10);
+  EXPECT_THAT(message_of([&] {
+                run([&](IoContext& c) {
+                  File file = File::create(c, scratch_ / "a.h5");
+                  file.create_dataset<float>("x", Dims{megabyte.size()}).write<float>(megabyte);
+                  file.close();
+                });
+              }),
+              HasSubstr("ulimit -f"));
 }
 
 TEST(Hdf5Child, OpensTheFileInTheEnvironment) {

@@ -1,0 +1,69 @@
+#include "framework/io/crc32c.h"
+
+#include <array>
+
+#include "framework/io/crc32c_kernels.h"
+
+namespace keel::io {
+namespace {
+
+constexpr uint32_t polynomial = 0x82F63B78;  // 0x1EDC6F41 with its bits reversed: bit 31 stands for x^0
+
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+
+constexpr Tables make_tables() {
+  Tables tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? polynomial : 0);
+    tables[0][byte] = crc;
+  }
+  for (int t = 1; t < 8; ++t)  // tables[t]: the byte, then t zero bytes
+    for (int byte = 0; byte < 256; ++byte) {
+      uint32_t crc = tables[t - 1][byte];
+      tables[t][byte] = (crc >> 8) ^ tables[0][crc & 255];
+    }
+  return tables;
+}
+
+constexpr Tables tables = make_tables();
+
+// a * b modulo the polynomial.
+uint32_t multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = uint32_t(1) << 31; bit != 0; bit >>= 1) {
+    if (a & bit) product ^= b;
+    b = (b >> 1) ^ (b & 1 ? polynomial : 0);
+  }
+  return product;
+}
+
+}  // namespace
+
+uint32_t crc32c_tables(uint32_t state, std::span<const std::byte> data) {
+  auto byte = [&](size_t i) { return uint32_t(data[i]); };
+  size_t i = 0;
+  for (; i + 8 <= data.size(); i += 8) {
+    uint32_t low = state ^ (byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16 | byte(i + 3) << 24);
+    state = tables[7][low & 255] ^ tables[6][low >> 8 & 255] ^ tables[5][low >> 16 & 255] ^ tables[4][low >> 24] ^
+            tables[3][byte(i + 4)] ^ tables[2][byte(i + 5)] ^ tables[1][byte(i + 6)] ^ tables[0][byte(i + 7)];
+  }
+  for (; i < data.size(); ++i) state = (state >> 8) ^ tables[0][(state ^ byte(i)) & 255];
+  return state;
+}
+
+uint32_t crc32c(std::span<const std::byte> data, uint32_t crc) {
+  static const Crc32cKernel kernel = crc32c_instruction() ? crc32c_instruction() : crc32c_tables;
+  return ~kernel(~crc, data);
+}
+
+uint32_t crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes) {
+  uint32_t shift = uint32_t(1) << 31, power = uint32_t(1) << 23;  // 1, and x^8: one byte
+  for (; b_bytes != 0; b_bytes >>= 1) {
+    if (b_bytes & 1) shift = multiply(shift, power);
+    power = multiply(power, power);
+  }
+  return multiply(shift, a) ^ b;
+}
+
+}  // namespace keel::io

@@ -1,0 +1,226 @@
+#include "framework/io/files.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/base/text.h"
+
+namespace keel::io {
+namespace {
+
+// Without a directory of its own a path lies in ".".
+std::string directory_of(const std::string& path) {
+  std::string directory = std::filesystem::path(path).parent_path().string();
+  return directory.empty() ? "." : directory;
+}
+
+// A name beside `path` that nobody has: the process, and a count within it.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<uint64_t> count = 0;
+  while (true) {
+    std::string name = fmt::format("{}.tmp-{}-{}", path, getpid(), count++);
+    if (access(name.c_str(), F_OK) != 0) return name;
+  }
+}
+
+std::string host_name() {
+  char name[256] = "";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
+}
+
+}  // namespace
+
+std::string advice_for(int system_error) {
+  switch (system_error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space on that disk, or write to another one";
+    case EFBIG:
+      return "the file would exceed what the file system or `ulimit -f` allows";
+    case EROFS:
+      return "this disk is mounted read-only: write to another directory";
+    case EACCES:
+    case EPERM:
+      return "change its permissions, or use another directory";
+    case EMFILE:
+    case ENFILE:
+      return "too many files are open: raise `ulimit -n`";
+    default:
+      return "";
+  }
+}
+
+bool is_input_error(int system_error) {
+  switch (system_error) {
+    case ENOENT:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EISDIR:
+    case ENOTDIR:
+    case EEXIST:
+    case ENAMETOOLONG:
+    case ELOOP:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Error file_error(std::string_view path, std::string_view action, int system_error) {
+  std::string line = fmt::format("{}: {}: {} (errno {})", path, action, std::strerror(system_error), system_error);
+  if (std::string next = advice_for(system_error); !next.empty()) line += ": " + next;
+  return Error(is_input_error(system_error) ? ErrorKind::input : ErrorKind::internal, line);
+}
+
+Descriptor::Descriptor(std::string path, int flags, std::string_view action)
+    : path_(std::move(path)), descriptor_(open(path_.c_str(), flags | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) throw file_error(path_, action, errno);
+}
+
+Descriptor::Descriptor(Descriptor&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+Descriptor::~Descriptor() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+uint64_t Descriptor::size_bytes() const {
+  struct stat status;
+  if (fstat(descriptor_, &status) != 0) throw file_error(path_, "cannot tell its size", errno);
+  return uint64_t(status.st_size);
+}
+
+void Descriptor::write_all(std::string_view bytes) {
+  while (!bytes.empty()) {
+    ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw file_error(path_, "cannot write", errno);
+    bytes.remove_prefix(size_t(written));
+  }
+}
+
+void Descriptor::truncate(uint64_t size_bytes) {
+  if (ftruncate(descriptor_, off_t(size_bytes)) != 0) throw file_error(path_, "cannot shorten", errno);
+}
+
+void Descriptor::sync() {
+  // EINVAL: a kind of file, or file system, that has nothing to sync.
+  if (fsync(descriptor_) != 0 && errno != EINVAL) throw file_error(path_, "cannot sync to disk", errno);
+}
+
+void create_directories(const std::string& path) {
+  std::error_code code;
+  std::filesystem::create_directories(path, code);
+  if (code) throw file_error(path, "cannot create the directory", code.value());
+  if (!std::filesystem::is_directory(path, code)) throw file_error(path, "cannot create the directory", EEXIST);
+}
+
+std::string read_file(const std::string& path, uint64_t largest_bytes) {
+  Descriptor file(path, O_RDONLY, "cannot open for reading");
+  std::string content;
+  char block[1 << 16];
+  while (true) {
+    ssize_t got = ::read(file.get(), block, sizeof block);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw file_error(path, "cannot read", errno);
+    if (got == 0) return content;
+    content.append(block, size_t(got));
+    if (content.size() > largest_bytes)
+      throw input_error("{}: larger than the {} that such a file may have: is it the right one?", path,
+                        human_bytes(double(largest_bytes)));
+  }
+}
+
+uint64_t free_disk_bytes(const std::string& path) {
+  struct statvfs status;
+  if (statvfs(path.c_str(), &status) != 0) throw file_error(path, "cannot tell the free space", errno);
+  return uint64_t(status.f_bavail) * status.f_frsize;
+}
+
+void reserve_disk(const std::string& path, uint64_t bytes) {
+  const bool existed = std::filesystem::exists(path);
+  Descriptor file(path, O_WRONLY | O_CREAT, "cannot open for writing");
+  int code = 0;
+  while (bytes > 0 && fallocate(file.get(), 0, 0, off_t(bytes)) != 0 && (code = errno) == EINTR) code = 0;
+  const uint64_t free_bytes = free_disk_bytes(path);
+  if (code == EOPNOTSUPP || code == ENOSYS) code = free_bytes < bytes ? ENOSPC : 0;
+  if (code == 0) return;
+  if (!existed) unlink(path.c_str());
+  throw file_error(
+      path, fmt::format("{} are needed, {} are free", human_bytes(double(bytes)), human_bytes(double(free_bytes))),
+      code);
+}
+
+void sync_file(const std::string& path) {
+  Descriptor(path, O_RDONLY, "cannot open for a sync").sync();
+}
+
+void sync_directory(const std::string& path) {
+  Descriptor(path, O_RDONLY | O_DIRECTORY, "cannot open the directory for a sync").sync();
+}
+
+void rename_file(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) throw file_error(from, "cannot rename to " + to, errno);
+  sync_directory(directory_of(to));
+}
+
+AppendFile::AppendFile(const std::string& path)
+    : file_(path, O_RDWR | O_CREAT | O_APPEND, "cannot open for appending") {}
+
+void AppendFile::append(std::string_view record) {
+  const uint64_t before = file_.size_bytes();
+  try {
+    file_.write_all(record);
+  } catch (...) {
+    file_.truncate(before);
+    throw;
+  }
+}
+
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), file_(temporary_name(path_), O_WRONLY | O_CREAT | O_EXCL, "cannot open for writing") {}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) unlink(file_.path().c_str());
+}
+
+void AtomicFile::commit() {
+  file_.sync();
+  rename_file(file_.path(), path_);
+  committed_ = true;
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+RunLock::RunLock(const std::string& directory)
+    : file_(directory + "/lock", O_RDWR | O_CREAT, "cannot open the lock of this run") {
+  if (flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK)
+      throw input_error("{}: another run works in this directory ({}): stop it, or choose another name", directory,
+                        read_file(file_.path(), 4096));
+    log::warning("{}: {}: nothing protects this directory from a second run", file_.path(), std::strerror(errno));
+    return;
+  }
+  file_.truncate(0);
+  file_.write_all(fmt::format("host {}, process {}, since {:%Y-%m-%d %H:%M:%S} UTC", host_name(), getpid(),
+                              fmt::gmtime(std::time(nullptr))));
+}
+
+}  // namespace keel::io

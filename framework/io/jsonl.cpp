@@ -1,0 +1,131 @@
+#include "framework/io/jsonl.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "framework/base/log.h"
+
+namespace keel::io {
+namespace {
+
+void numbers_to_texts(Json& value) {
+  if (value.is_structured()) {
+    for (Json& member : value) numbers_to_texts(member);
+  } else if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    double number = value.get<double>();
+    value = std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
+  }
+}
+
+void texts_to_numbers(Json& value) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (value.is_structured()) {
+    for (Json& member : value) texts_to_numbers(member);
+  } else if (value == "nan") {
+    value = std::numeric_limits<double>::quiet_NaN();
+  } else if (value == "inf") {
+    value = infinity;
+  } else if (value == "-inf") {
+    value = -infinity;
+  }
+}
+
+bool parse(const std::string& line, Json& value) {
+  value = Json::parse(line, nullptr, false);
+  return value.is_object();
+}
+
+// The lines of a file, one at a time; `ended` says whether the last one had its newline.
+class Lines {
+ public:
+  explicit Lines(const std::string& path) : stream_(path, std::ios::binary) {
+    if (!stream_) throw file_error(path, "cannot open for reading", errno);
+  }
+  bool next() {
+    if (!std::getline(stream_, line_)) return false;
+    ended_ = !stream_.eof();
+    return true;
+  }
+  const std::string& line() const { return line_; }
+  bool ended() const { return ended_; }
+
+ private:
+  std::ifstream stream_;
+  std::string line_;
+  bool ended_ = true;
+};
+
+bool is_after(const Json& object, int64_t step) {
+  auto at = object.find("step");
+  return at != object.end() && at->is_number_integer() && at->get<int64_t>() > step;
+}
+
+// Makes the file end with a newline: behind a whole last line, or before a broken one.
+void mend_end(const std::string& path) {
+  if (!std::filesystem::exists(path)) return;
+  std::string last;
+  uint64_t whole_bytes = 0;
+  Lines lines(path);
+  while (lines.next()) {
+    if (lines.ended())
+      whole_bytes += lines.line().size() + 1;
+    else
+      last = lines.line();
+  }
+  if (last.empty()) return;
+  Json ignored;
+  if (parse(last, ignored)) return AppendFile(path).append("\n");
+  log::warning("{}: its last line is broken (the run was killed while writing) and is dropped", path);
+  Descriptor(path, O_WRONLY, "cannot open for writing").truncate(whole_bytes);
+}
+
+}  // namespace
+
+JsonLinesWriter::JsonLinesWriter(const std::string& path) : file_((mend_end(path), path)) {}
+
+void JsonLinesWriter::write(const Json& object) {
+  require(object.is_object(), "{}: a line is a JSON object, not {}", file_.path(), object.type_name());
+  Json storable = object;
+  numbers_to_texts(storable);
+  file_.append(storable.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::vector<Json> read_json_lines(const std::string& path) {
+  std::vector<Json> objects;
+  Lines lines(path);
+  for (uint64_t number = 1; lines.next(); ++number) {
+    Json object;
+    if (parse(lines.line(), object)) {
+      texts_to_numbers(object);
+      objects.push_back(std::move(object));
+    } else if (lines.ended()) {
+      throw input_error("{}:{}: not a JSON object: the file is damaged; remove that line", path, number);
+    }
+  }
+  return objects;
+}
+
+uint64_t truncate_after(const std::string& path, int64_t step) {
+  if (!std::filesystem::exists(path)) return 0;
+  uint64_t dropped = 0;
+  AtomicFile shorter(path);
+  Lines lines(path);
+  for (uint64_t number = 1; lines.next(); ++number) {
+    Json object;
+    const bool whole = parse(lines.line(), object);
+    if (!whole && lines.ended()) log::warning("{}:{}: not a JSON object: dropped", path, number);
+    if (!whole || is_after(object, step))
+      ++dropped;
+    else
+      shorter.write(lines.line() + "\n");
+  }
+  if (dropped > 0) shorter.commit();
+  return dropped;
+}
+
+}  // namespace keel::io

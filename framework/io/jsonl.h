@@ -1,0 +1,35 @@
+// JSON lines: one object per line, appended, for metrics.jsonl and events.jsonl. JSON has no NaN and no infinity: they
+// are written as the strings "nan", "inf", "-inf", and these strings are read back as numbers.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/io/files.h"
+
+namespace keel::io {
+
+using Json = nlohmann::ordered_json;  // keys stay in the order they were set in
+
+class JsonLinesWriter {
+ public:
+  // Appends to what is there; a broken last line (of a killed writer) is cut off, with a warning.
+  explicit JsonLinesWriter(const std::string& path);
+  // One line, one write to the kernel: it survives the end of this process, however that comes. After an error (full
+  // disk) the file holds whole lines.
+  void write(const Json& object);
+
+ private:
+  AppendFile file_;
+};
+
+// Every line; a broken last one is left out. Another broken line, or an absent file, is an input error.
+std::vector<Json> read_json_lines(const std::string& path);
+
+// For a resume after `step`: drops the lines whose "step" is larger, and broken ones; lines without a step stay. The
+// file is replaced as a whole, so open the writer afterwards. Returns how many lines went; an absent file has none.
+uint64_t truncate_after(const std::string& path, int64_t step);
+
+}  // namespace keel::io

@@ -1,0 +1,185 @@
+#include "framework/io/files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "tests/framework/io/scratch.h"
+
+namespace keel::io {
+namespace {
+
+using ::testing::HasSubstr;
+
+size_t files_in(const std::string& directory) {
+  return size_t(std::distance(std::filesystem::directory_iterator(directory), {}));
+}
+
+TEST(WriteFile, ReplacesWholeAndLeavesNothingElse) {
+  Scratch scratch;
+  write_file(scratch / "a", "old, and longer");
+  write_file(scratch / "a", "new");
+  EXPECT_EQ(slurp(scratch / "a"), "new");
+  EXPECT_EQ(files_in(scratch.path()), 1u);
+}
+
+TEST(WriteFile, WithoutCommitTheOldContentStays) {
+  Scratch scratch;
+  write_file(scratch / "a", "old");
+  {
+    AtomicFile file(scratch / "a");
+    file.write("half of the new");
+    EXPECT_EQ(slurp(scratch / "a"), "old");
+  }
+  EXPECT_EQ(slurp(scratch / "a"), "old");
+  EXPECT_EQ(files_in(scratch.path()), 1u);
+}
+
+TEST(WriteFile, AKilledWriterLeavesTheOldOrTheNew) {
+  Scratch scratch;
+  const std::string a(200000, 'a'), b(200000, 'b');
+  write_file(scratch / "x", a);
+  for (int round = 0; round < 20; ++round) {
+    pid_t child = fork();
+    if (child == 0)
+      for (bool even = true;; even = !even) write_file(scratch / "x", even ? a : b);
+    std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    const std::string content = slurp(scratch / "x");
+    ASSERT_TRUE(content == a || content == b) << content.size();
+  }
+}
+
+TEST(WriteFile, AFullDiskKeepsTheOldAndSaysWhatToDo) {
+  Scratch scratch;
+  SmallDisk disk(scratch / "disk", "256k");
+  if (!disk.ok()) GTEST_SKIP() << "cannot mount a small file system here";
+  write_file(scratch / "disk/a", "old");
+  EXPECT_LE(free_disk_bytes(scratch / "disk"), 256u << 10);
+  std::string message = message_of([&] { write_file(scratch / "disk/a", std::string(1 << 20, 'x')); });
+  EXPECT_THAT(message, HasSubstr("disk/a.tmp"));
+  EXPECT_THAT(message, HasSubstr("No space left on device (errno 28): free some space"));
+  EXPECT_EQ(slurp(scratch / "disk/a"), "old");
+  EXPECT_EQ(files_in(scratch / "disk"), 1u);
+}
+
+TEST(ReserveDisk, TakesTheSpaceOrNamesBothSizes) {
+  Scratch scratch;
+  SmallDisk disk(scratch / "disk", "1m");
+  if (!disk.ok()) GTEST_SKIP() << "cannot mount a small file system here";
+  reserve_disk(scratch / "disk/a", 512 << 10);
+  EXPECT_LE(free_disk_bytes(scratch / "disk"), 512u << 10);
+  std::string message = message_of([&] { reserve_disk(scratch / "disk/b", 600 << 10); });
+  EXPECT_THAT(message, HasSubstr("disk/b: 600.0 KiB are needed, 512.0 KiB are free: No space left on device"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "disk/b"));
+  reserve_disk(scratch / "disk/a", 0);
+  EXPECT_EQ(std::filesystem::file_size(scratch / "disk/a"), 512u << 10);  // never shortened
+}
+
+TEST(WriteFile, ALimitOnTheFileSizeIsAnErrorToo) {
+  Scratch scratch;
+  write_file(scratch / "a", "old");
+  FileSizeLimit limit(64 << 10);
+  EXPECT_THAT(message_of([&] { write_file(scratch / "a", std::string(1 << 20, 'x')); }), HasSubstr("ulimit -f"));
+  EXPECT_EQ(slurp(scratch / "a"), "old");
+}
+
+TEST(WriteFile, UnwritableDirectories) {
+  Scratch scratch;
+  for (const char* path : {"/proc/keel", "/nonexistent/a"}) {
+    try {
+      write_file(path, "x");
+      FAIL() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), 2) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("cannot open for writing: "));
+    }
+  }
+  std::filesystem::create_directory(scratch / "ro");
+  ReadOnly read_only(scratch / "ro");
+  if (!read_only.ok()) GTEST_SKIP() << "cannot make a directory read-only here";
+  EXPECT_THAT(message_of([&] { write_file(scratch / "ro/a", "x"); }), HasSubstr("directory"));
+}
+
+TEST(ReadFile, WholeOrAnError) {
+  Scratch scratch;
+  const std::string content = std::string(100000, 'x') + '\0' + "end";
+  spill(scratch / "a", content);
+  EXPECT_EQ(read_file(scratch / "a", content.size()), content);
+  EXPECT_THAT(message_of([&] { read_file(scratch / "a", content.size() - 1); }), HasSubstr("a: larger than the 97.7"));
+  EXPECT_THAT(message_of([&] { read_file(scratch / "b", 9); }), HasSubstr("b: cannot open for reading: No such file"));
+  EXPECT_THAT(message_of([&] { read_file(scratch.path(), 9); }), HasSubstr("Is a directory"));
+}
+
+TEST(CreateDirectories, OverAFileFails) {
+  Scratch scratch;
+  create_directories(scratch / "a/b/c");
+  create_directories(scratch / "a/b/c");
+  EXPECT_TRUE(std::filesystem::is_directory(scratch / "a/b/c"));
+  spill(scratch / "file", "x");
+  EXPECT_THAT(message_of([&] { create_directories(scratch / "file"); }), HasSubstr("file: cannot create"));
+  EXPECT_THAT(message_of([&] { create_directories(scratch / "file/below"); }), HasSubstr("file/below: cannot create"));
+}
+
+TEST(RenameFile, ReplacesAndReports) {
+  Scratch scratch;
+  spill(scratch / "a", "new"), spill(scratch / "b", "old");
+  sync_file(scratch / "a");
+  rename_file(scratch / "a", scratch / "b");
+  EXPECT_EQ(slurp(scratch / "b"), "new");
+  EXPECT_THAT(message_of([&] { rename_file(scratch / "a", scratch / "b"); }), HasSubstr("a: cannot rename to "));
+}
+
+TEST(AppendFile, AFailedRecordLeavesNoPart) {
+  Scratch scratch;
+  AppendFile file(scratch / "a");
+  file.append("whole\n");
+  {
+    FileSizeLimit limit(4096);
+    EXPECT_THROW(file.append(std::string(10000, 'x')), Error);
+  }
+  file.append("again\n");
+  EXPECT_EQ(slurp(scratch / "a"), "whole\nagain\n");
+}
+
+TEST(RunLock, NamesItsHolderAndGoesWithIt) {
+  Scratch scratch;
+  {
+    RunLock lock(scratch.path());
+    try {
+      RunLock second(scratch.path());
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), 2);
+      EXPECT_THAT(error.what(), ::testing::ContainsRegex("another run works in this directory \\(host .*, process " +
+                                                         std::to_string(getpid()) + ", since 20..-..-.. ..:..:.. UTC"));
+    }
+  }
+  EXPECT_NO_THROW(RunLock(scratch.path()));
+}
+
+TEST(RunLock, AKilledHolderFreesIt) {
+  Scratch scratch;
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    RunLock lock(scratch.path());
+    (void)!write(ready[1], "x", 1);
+    pause();
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_THAT(message_of([&] { RunLock lock(scratch.path()); }), HasSubstr("process " + std::to_string(child)));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(message_of([&] { RunLock lock(scratch.path()); }), "");
+  close(ready[0]), close(ready[1]);
+}
+
+}  // namespace
+}  // namespace keel::io

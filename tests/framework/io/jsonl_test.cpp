@@ -1,0 +1,137 @@
+#include "framework/io/jsonl.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "tests/framework/io/scratch.h"
+
+namespace keel::io {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(JsonLines, OneLinePerWriteInTheOrderOfItsKeys) {
+  Scratch scratch;
+  JsonLinesWriter writer(scratch / "m.jsonl");
+  writer.write({{"step", 1}, {"loss", 2.5}, {"a", "two\nlines"}});
+  EXPECT_EQ(slurp(scratch / "m.jsonl"), "{\"step\":1,\"loss\":2.5,\"a\":\"two\\nlines\"}\n");  // at once
+  JsonLinesWriter(scratch / "m.jsonl").write({{"step", 2}});
+  auto lines = read_json_lines(scratch / "m.jsonl");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["a"], "two\nlines");
+  EXPECT_EQ(lines[1]["step"], 2);
+}
+
+TEST(JsonLines, NumbersSurviveNanAndInfinityIncluded) {
+  Scratch scratch;
+  const double infinity = std::numeric_limits<double>::infinity();
+  Json row = {{"nan", std::nan("")}, {"more", {{"up", infinity}, {"down", {1.0, -infinity}}}},
+              {"tiny", 5e-324},      {"float", double(0.1f)},
+              {"large", INT64_MAX},  {"text", "nano"}};
+  JsonLinesWriter(scratch / "m.jsonl").write(row);
+  EXPECT_THAT(slurp(scratch / "m.jsonl"), HasSubstr(R"({"nan":"nan","more":{"up":"inf","down":[1.0,"-inf"]})"));
+  Json back = read_json_lines(scratch / "m.jsonl")[0];
+  EXPECT_TRUE(std::isnan(back["nan"].get<double>()));
+  EXPECT_EQ(back["more"]["up"].get<double>(), infinity);
+  EXPECT_EQ(back["more"]["down"][1].get<double>(), -infinity);
+  EXPECT_EQ(back["tiny"].get<double>(), 5e-324);
+  EXPECT_EQ(back["float"].get<float>(), 0.1f);
+  EXPECT_EQ(back["large"].get<int64_t>(), INT64_MAX);
+  EXPECT_EQ(back["text"], "nano");
+}
+
+TEST(JsonLines, BytesThatAreNoTextDoNotStopARun) {
+  Scratch scratch;
+  JsonLinesWriter(scratch / "m.jsonl").write({{"sample", "\xff\xfe ok"}});
+  EXPECT_THAT(read_json_lines(scratch / "m.jsonl")[0]["sample"].get<std::string>(), HasSubstr(" ok"));
+  EXPECT_THROW(JsonLinesWriter(scratch / "m.jsonl").write(3), Error);
+}
+
+TEST(JsonLines, ABrokenLastLineIsLeftOutAndThenCutOff) {
+  Scratch scratch;
+  for (const std::string& tail : {std::string("{\"step\":3,\"lo"), std::string("{"), std::string(70000, '\0')}) {
+    spill(scratch / "m.jsonl", "{\"step\":1}\n{\"step\":2}\n" + tail);
+    EXPECT_EQ(read_json_lines(scratch / "m.jsonl").size(), 2u);
+    JsonLinesWriter(scratch / "m.jsonl").write({{"step", 3}});
+    EXPECT_EQ(slurp(scratch / "m.jsonl"), "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  }
+  spill(scratch / "m.jsonl", "{\"step\":1}");  // whole, only its newline is missing
+  EXPECT_EQ(read_json_lines(scratch / "m.jsonl").size(), 1u);
+  JsonLinesWriter(scratch / "m.jsonl").write({{"step", 2}});
+  EXPECT_EQ(slurp(scratch / "m.jsonl"), "{\"step\":1}\n{\"step\":2}\n");
+}
+
+TEST(JsonLines, ABrokenLineWithinNamesItsPlace) {
+  Scratch scratch;
+  spill(scratch / "m.jsonl", "{\"step\":1}\n{\"step\":2\n{\"step\":3}\n");
+  EXPECT_THAT(message_of([&] { read_json_lines(scratch / "m.jsonl"); }), HasSubstr("m.jsonl:2: not a JSON object"));
+  EXPECT_THAT(message_of([&] { read_json_lines(scratch / "absent"); }), HasSubstr("absent: cannot open for reading"));
+}
+
+TEST(JsonLines, TruncateDropsWhatCameAfterTheStep) {
+  Scratch scratch;
+  const std::string kept = "{\"event\":\"start\"}\n{\"step\":9}\n{\"step\":10,\"x\":\"nan\"}\n";
+  spill(scratch / "m.jsonl", kept + "{\"step\":11}\n{\"event\":\"note\"}\n{\"step\":100}\n{\"ste");
+  EXPECT_EQ(truncate_after(scratch / "m.jsonl", 10), 3u);
+  EXPECT_EQ(slurp(scratch / "m.jsonl"), kept + "{\"event\":\"note\"}\n");
+  EXPECT_EQ(truncate_after(scratch / "m.jsonl", 10), 0u);
+  EXPECT_EQ(truncate_after(scratch / "absent", 10), 0u);
+  spill(scratch / "m.jsonl", "{\"step\":1}\nrubbish\n{\"step\":2}\n");
+  EXPECT_EQ(truncate_after(scratch / "m.jsonl", 1), 2u);
+  EXPECT_EQ(slurp(scratch / "m.jsonl"), "{\"step\":1}\n");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 1);  // no temporary left
+}
+
+TEST(JsonLines, AFullDiskLeavesWholeLines) {
+  Scratch scratch;
+  SmallDisk disk(scratch / "disk", "64k");
+  if (!disk.ok()) GTEST_SKIP() << "cannot mount a small file system here";
+  JsonLinesWriter writer(scratch / "disk/m.jsonl");
+  uint64_t written = 0;
+  std::string message = message_of([&] {
+    for (;; ++written) writer.write({{"step", written}, {"text", std::string(3000, 'x')}});
+  });
+  EXPECT_THAT(message, HasSubstr("No space left on device"));
+  EXPECT_GT(written, 10u);
+  EXPECT_EQ(read_json_lines(scratch / "disk/m.jsonl").size(), written);
+  EXPECT_EQ(slurp(scratch / "disk/m.jsonl").back(), '\n');
+}
+
+TEST(JsonLines, AKilledWriterLosesNothingItWrote) {
+  Scratch scratch;
+  JsonLinesWriter(scratch / "m.jsonl");
+  int64_t next = 1;
+  for (int round = 0; round < 20; ++round) {
+    int told[2];
+    ASSERT_EQ(pipe(told), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      JsonLinesWriter writer(scratch / "m.jsonl");
+      for (int64_t step = next;; ++step) {
+        writer.write({{"step", step}, {"loss", 0.1 * double(step)}});
+        if (write(told[1], &step, sizeof step) < 0) _exit(1);
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(round));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    close(told[1]);
+    int64_t last_told = next - 1;
+    while (read(told[0], &last_told, sizeof last_told) > 0) {
+    }
+    close(told[0]);
+    auto lines = read_json_lines(scratch / "m.jsonl");
+    ASSERT_GE(int64_t(lines.size()), last_told);
+    for (size_t i = 0; i < lines.size(); ++i) ASSERT_EQ(lines[i]["step"], i + 1);
+    next = int64_t(lines.size()) + 1;
+  }
+  EXPECT_GT(next, 1);
+}
+
+}  // namespace
+}  // namespace keel::io

@@ -1,0 +1,217 @@
+#include "framework/io/telemetry.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+
+#include <random>
+
+#include "framework/io/hdf5.h"
+#include "tests/framework/io/scratch.h"
+
+namespace keel::io {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Content {
+  std::vector<int64_t> steps;
+  std::vector<float> values;
+  std::vector<uint64_t> dims;
+};
+
+Content read(IoThread& io, const std::string& path, const std::string& name) {
+  return io.run([&](IoContext& c) {
+    File file = File::open(c, path, Access::read);
+    Dataset values = file.open_dataset(name + "/value");
+    return Content{file.open_dataset(name + "/step").read_all<int64_t>(), values.read_all<float>(), values.dims()};
+  });
+}
+
+std::vector<float> row(int64_t step, size_t n) {
+  std::vector<float> values(n);
+  for (size_t i = 0; i < n; ++i) values[i] = float(step) + 0.001f * float(i);
+  return values;
+}
+
+TEST(Telemetry, RowsOfSeveralShapesAtTheirOwnSteps) {
+  Scratch scratch;
+  IoThread io;
+  {
+    Telemetry telemetry(io, scratch / "t.h5", 0, 4);
+    telemetry.declare("largest_logit", {2, 3});
+    telemetry.declare("entropy", {2});
+    telemetry.declare("never", {5});
+    for (int64_t step = 1; step <= 10; ++step) {
+      telemetry.append("largest_logit", step, row(step, 6));
+      if (step % 5 == 0) telemetry.append("entropy", step, row(step, 2));
+    }
+  }
+  io.drain();
+  io.check();
+  Content logit = read(io, scratch / "t.h5", "largest_logit"), entropy = read(io, scratch / "t.h5", "entropy");
+  EXPECT_EQ(logit.dims, (std::vector<uint64_t>{10, 2, 3}));
+  for (int64_t step = 1; step <= 10; ++step) {
+    EXPECT_EQ(logit.steps[step - 1], step);
+    std::vector<float> stored(logit.values.begin() + (step - 1) * 6, logit.values.begin() + step * 6);
+    EXPECT_EQ(stored, row(step, 6));
+  }
+  EXPECT_THAT(entropy.steps, ElementsAre(5, 10));
+}
+
+TEST(Telemetry, TheFileIsWholeBetweenBlocks) {
+  Scratch scratch;
+  IoThread io;
+  Telemetry telemetry(io, scratch / "t.h5", 0, 4);
+  telemetry.declare("x", {1});
+  for (int64_t step = 1; step <= 6; ++step) telemetry.append("x", step, row(step, 1));
+  EXPECT_THAT(read(io, scratch / "t.h5", "x").steps, ElementsAre(1, 2, 3, 4));  // two rows wait
+  telemetry.flush();
+  EXPECT_THAT(read(io, scratch / "t.h5", "x").steps, ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(Telemetry, ResumeAndRollbackCutLaterRows) {
+  Scratch scratch;
+  IoThread io;
+  {
+    Telemetry telemetry(io, scratch / "t.h5", 0, 4);
+    telemetry.declare("x", {2});
+    for (int64_t step = 1; step <= 10; ++step) telemetry.append("x", step, row(step, 2));
+  }
+  Telemetry telemetry(io, scratch / "t.h5", 7, 100);
+  telemetry.declare("x", {2});
+  EXPECT_EQ(read(io, scratch / "t.h5", "x").dims, (std::vector<uint64_t>{7, 2}));
+  EXPECT_THROW(telemetry.append("x", 7, row(7, 2)), Error);
+  for (int64_t step = 8; step <= 9; ++step) telemetry.append("x", step, row(step + 100, 2));
+  telemetry.cut_after(8);  // one row waits, seven are in the file
+  telemetry.append("x", 9, row(9, 2));
+  telemetry.flush();
+  EXPECT_THAT(read(io, scratch / "t.h5", "x").steps, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+  telemetry.cut_after(2);
+  telemetry.append("x", 3, row(30, 2));
+  telemetry.flush();
+  Content content = read(io, scratch / "t.h5", "x");
+  EXPECT_THAT(content.steps, ElementsAre(1, 2, 3));
+  EXPECT_EQ(content.values[4], 30.f);
+  telemetry.cut_after(0);
+  EXPECT_TRUE(read(io, scratch / "t.h5", "x").steps.empty());
+}
+
+TEST(Telemetry, WrongUseIsRefused) {
+  Scratch scratch;
+  IoThread io;
+  Telemetry telemetry(io, scratch / "t.h5", 0, 1);
+  telemetry.declare("x", {2, 2});
+  EXPECT_THAT(message_of([&] { telemetry.append("y", 1, row(1, 4)); }), HasSubstr("'y' is not declared"));
+  EXPECT_THAT(message_of([&] { telemetry.append("x", 1, row(1, 3)); }), HasSubstr("3 values for an array x of 4"));
+  telemetry.append("x", 1, row(1, 4));
+  EXPECT_THAT(message_of([&] { telemetry.append("x", 1, row(1, 4)); }), HasSubstr("step 1 of x comes after step 1"));
+  EXPECT_THROW(telemetry.declare("a/b", {1}), Error);
+  EXPECT_THROW(telemetry.declare("x", {1}), Error);
+  Telemetry other(io, scratch / "t.h5", 1);
+  EXPECT_THAT(message_of([&] { other.declare("x", {4}); }), HasSubstr("x has rows of [2, 2], but this run makes [4]"));
+}
+
+TEST(Telemetry, ABrokenFileIsPutAside) {
+  Scratch scratch;
+  IoThread io;
+  const std::string path = scratch / "t.h5";
+  auto rows = [&](int64_t last, int64_t step) {
+    Telemetry telemetry(io, path, last, 1);
+    telemetry.declare("x", {1});
+    telemetry.append("x", step, row(step, 1));
+    telemetry.flush();
+    io.drain();
+  };
+  rows(0, 1);
+  std::string whole = slurp(path);
+  spill(path, whole.substr(0, whole.size() / 2));
+  rows(1, 2);
+  EXPECT_THAT(read(io, path, "x").steps, ElementsAre(2));
+  EXPECT_EQ(slurp(path + ".broken-1").size(), whole.size() / 2);
+  spill(path, "not this kind of file");
+  rows(2, 3);
+  EXPECT_EQ(slurp(path + ".broken-2"), "not this kind of file");
+  io.run([&](IoContext& c) {  // HDF5, but another's
+    File file = File::create(c, path);
+    file.write_scalar<float>("weights", 1);
+    file.close();
+  });
+  rows(3, 4);
+  EXPECT_TRUE(std::filesystem::exists(path + ".broken-3"));
+  EXPECT_THAT(read(io, path, "x").steps, ElementsAre(4));
+}
+
+TEST(Telemetry, AFullDiskSurfacesAtCheck) {
+  Scratch scratch;
+  SmallDisk disk(scratch / "disk", "128k");
+  if (!disk.ok()) GTEST_SKIP() << "cannot mount a small file system here";
+  IoThread io;
+  Telemetry telemetry(io, scratch / "disk/t.h5", 0, 1);
+  telemetry.declare("x", {1000});
+  std::string message;
+  for (int64_t step = 1; message.empty() && step < 1000; ++step) {
+    telemetry.append("x", step, row(step, 1000));
+    io.drain();
+    message = message_of([&] { io.check(); });
+  }
+  EXPECT_THAT(message, HasSubstr("t.h5"));
+  EXPECT_THAT(message, HasSubstr("No space left on device"));
+}
+
+TEST(Telemetry, AReaderDoesNotStopTheRun) {
+  Scratch scratch;
+  const std::string path = scratch / "t.h5";
+  IoThread io;
+  Telemetry telemetry(io, path, 0, 1);
+  telemetry.declare("x", {1});
+  telemetry.append("x", 1, row(1, 1));
+  io.drain();
+  int reader = open(path.c_str(), O_RDONLY);
+  ASSERT_EQ(flock(reader, LOCK_SH | LOCK_NB), 0);  // as HDF5 does when it reads
+  telemetry.append("x", 2, row(2, 1));
+  io.drain();
+  EXPECT_NO_THROW(io.check());
+  close(reader);
+  EXPECT_THAT(read(io, path, "x").steps, ElementsAre(1, 2));
+}
+
+// Writes rows for ever; told where to start by what the parent found.
+[[noreturn]] void write_for_ever(const std::string& path, int64_t last) {
+  IoThread io;
+  Telemetry telemetry(io, path, last, 1);
+  telemetry.declare("x", {50});
+  for (int64_t step = last + 1;; ++step) telemetry.append("x", step, row(step, 50));
+}
+
+TEST(Telemetry, AKilledRunLeavesAFileToContinueOrOneToPutAside) {
+  Scratch scratch;
+  const std::string path = scratch / "t.h5";
+  std::mt19937 random(1);
+  int continued = 0, set_aside = 0;
+  for (int round = 0; round < 30; ++round) {
+    pid_t child = fork();
+    if (child == 0) write_for_ever(path, 5);
+    usleep(20000 + random() % 20000);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    IoThread io;
+    const std::string aside = path + ".broken-" + std::to_string(set_aside + 1);
+    Telemetry telemetry(io, path, 5, 1);
+    telemetry.declare("x", {50});
+    std::filesystem::exists(aside) ? ++set_aside : ++continued;
+    telemetry.append("x", 6, row(6, 50));
+    io.drain();
+    io.check();
+    Content content = read(io, path, "x");
+    ASSERT_EQ(content.steps.back(), 6);
+    ASSERT_EQ(std::vector<float>(content.values.end() - 50, content.values.end()), row(6, 50));
+  }
+  EXPECT_EQ(continued + set_aside, 30);
+}
+
+}  // namespace
+}  // namespace keel::io
