@@ -9,6 +9,7 @@ namespace keel::comm {
 namespace {
 
 constexpr double kBriefly_seconds = 1;
+constexpr int64_t kPollsBetweenLooks = 64;  // at the clock, and at whether someone else needs the core
 
 std::string mpi_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -215,8 +216,8 @@ bool MpiEngine::poll() noexcept {
 bool MpiEngine::poll_until(MpiOperation& operation, double limit_seconds) noexcept {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  while (!operation.ended_) {
-    if (poll()) continue;
+  for (int64_t idle_polls = 1; !operation.ended_; ++idle_polls) {
+    if (poll() || idle_polls % kPollsBetweenLooks != 0) continue;
     if (limit_seconds > 0 && std::chrono::duration<double>(Clock::now() - begin).count() > limit_seconds) return false;
     sched_yield();  // with more ranks than cores, the one we wait for may need this core
   }

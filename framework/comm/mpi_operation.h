@@ -47,10 +47,12 @@ class MpiEngine;
 
 class MpiOperation final : public Operation {
  public:
+  static constexpr int kBatches = 2;
+
   explicit MpiOperation(MpiEngine& engine) : engine_(engine) {}
 
-  // For algorithms. Messages belong to batch 0 or 1; `co_await operation.arrival(batch)` continues when all of that
-  // batch were sent and received. Messages of zero bytes are sent, too.
+  // For algorithms. Messages belong to one of kBatches batches; `co_await operation.arrival(batch)` continues when all
+  // of that batch were sent and received. Messages of zero bytes are sent, too.
   int rank() const { return group_->rank; }
   int size() const { return group_->size; }
   const MpiOptions& options() const;
@@ -104,7 +106,7 @@ class MpiOperation final : public Operation {
   const MpiGroup* group_ = nullptr;
   int tag_ = 0;
   Label label_;
-  Batch batches_[2];
+  Batch batches_[kBatches];
   int waiting_for_ = 0;
   std::coroutine_handle<Steps::promise_type> steps_;
   bool ended_ = true;

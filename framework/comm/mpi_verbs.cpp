@@ -10,7 +10,6 @@ namespace keel::comm {
 namespace {
 
 constexpr int64_t kBroadcastPiece_bytes = int64_t(1) << 20;
-constexpr int64_t kChunk_bytes = int64_t(1) << 18;  // a few of them fit into a second-level cache
 
 std::byte* at(void* data, int64_t elements, DType dtype) {
   return static_cast<std::byte*>(data) + elements * bytes_of(dtype);
@@ -38,20 +37,24 @@ void post_gather(MpiOperation& operation, const Exchange& x) {
   }
 }
 
-// One block's sum, a chunk at a time; chunk c uses batch and half of the scratch c % 2.
+// One block's sum, a chunk at a time, kInFlight chunks at once; chunk c uses batch c % kInFlight and that part of the
+// scratch.
 class ChunkedSum {
  public:
   ChunkedSum(MpiOperation& operation, const Exchange& x, void* out) : operation_(operation), x_(x), out_(out) {
     const int64_t peers = operation.size() - 1;
-    const int64_t bytes = std::min(kChunk_bytes, operation.options().scratch_bytes / (2 * std::max<int64_t>(1, peers)));
+    const int64_t share = operation.options().scratch_bytes / (kInFlight * std::max<int64_t>(1, peers));
+    const int64_t bytes = std::min(operation.options().chunk_bytes, share);
     chunk_ = std::min(x.blocks.block, std::max<int64_t>(1, bytes / bytes_of(x.dtype)));
-    scratch_ = operation.scratch(2 * peers * chunk_ * bytes_of(x.dtype));
+    scratch_ = operation.scratch(kInFlight * peers * chunk_ * bytes_of(x.dtype));
   }
 
+  static constexpr int kInFlight = MpiOperation::kBatches;
   int64_t chunks() const { return (x_.blocks.block + chunk_ - 1) / chunk_; }
 
   void post(int64_t chunk) {
-    const int batch = int(chunk % 2);
+    if (chunk >= chunks()) return;
+    const int batch = int(chunk % kInFlight);
     for (int step = 1; step < operation_.size(); ++step) {
       const int to = peer_to(operation_, step), from = peer_from(operation_, step);
       const int64_t own = bytes(operation_.rank(), chunk), theirs = bytes(to, chunk);
@@ -76,7 +79,7 @@ class ChunkedSum {
   }
   std::byte* slot(int64_t chunk, int from) const {
     const int64_t peers = operation_.size() - 1, index = from < operation_.rank() ? from : from - 1;
-    return scratch_ + (chunk % 2 * peers + index) * chunk_ * bytes_of(x_.dtype);
+    return scratch_ + (chunk % kInFlight * peers + index) * chunk_ * bytes_of(x_.dtype);
   }
 
   MpiOperation& operation_;
@@ -107,11 +110,11 @@ Steps small_all_reduce(MpiOperation& operation, Exchange x) {
 Steps reduce_blocks(MpiOperation& operation, Exchange x, bool gather) {
   void* own = gather ? at(x.out, x.blocks.begin(operation.rank()), x.dtype) : x.out;
   ChunkedSum sum(operation, x, own);
-  sum.post(0);
+  for (int64_t chunk = 0; chunk < sum.kInFlight; ++chunk) sum.post(chunk);
   for (int64_t chunk = 0; chunk < sum.chunks(); ++chunk) {
-    if (chunk + 1 < sum.chunks()) sum.post(chunk + 1);
-    co_await operation.arrival(int(chunk % 2));
+    co_await operation.arrival(int(chunk % sum.kInFlight));
     sum.add(chunk);
+    sum.post(chunk + sum.kInFlight);
   }
   if (!gather) co_return;
   post_gather(operation, x);

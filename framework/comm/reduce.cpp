@@ -44,9 +44,15 @@ void reduce_tile(T* out, std::span<const void* const> inputs, int64_t begin, int
 template <class T, class Combine>
 void reduce(T* out, std::span<const void* const> inputs, int64_t elements) {
   const int64_t tiles = (elements + kTile - 1) / kTile;
-#pragma omp parallel for schedule(static) if (elements >= kParallelElements)
-  for (int64_t tile = 0; tile < tiles; ++tile)
+  auto reduce_one = [&](int64_t tile) {
     reduce_tile<T, Combine>(out, inputs, tile * kTile, std::min(kTile, elements - tile * kTile));
+  };
+  if (elements < kParallelElements) {
+    for (int64_t tile = 0; tile < tiles; ++tile) reduce_one(tile);
+    return;
+  }
+#pragma omp parallel for schedule(static)
+  for (int64_t tile = 0; tile < tiles; ++tile) reduce_one(tile);
 }
 
 template <class T>
