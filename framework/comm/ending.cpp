@@ -1,0 +1,148 @@
+// How a run ends: one line, one exit code, all ranks.
+//
+// Every rank that comes to its end, good or bad, joins one non-blocking exchange of exit codes. When it completes, all
+// know the lowest rank that failed, that one speaks, and all leave in order. A rank that ended well waits for the
+// others as long as they work. A rank that failed cannot know whether the others will ever come (they may be waiting
+// for it), so it waits kPatience_seconds, then prints and aborts all. Where several failed, each has announced itself
+// to the others by then, and only the lowest prints.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "framework/comm/world.h"
+
+namespace keel::comm {
+namespace {
+
+constexpr double kAnnounce_seconds = 0.5;  // most errors are found by all ranks at once and need no announcements
+constexpr double kPatience_seconds = 2;
+constexpr double kGrace_seconds = 1;  // for a lower rank that failed, too, to print and abort
+constexpr int kAnnounceTag = 32001;
+constexpr useconds_t kPause_microseconds = 200;
+
+struct Outcome {
+  int code = 0;
+  std::string line;
+};
+
+void print(const Outcome& outcome) {
+  if (outcome.line.empty()) return;
+  std::string text = "keel: error: " + outcome.line + "\n";
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+bool mpi_runs() {
+  int started = 0, ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  return started && !ended;
+}
+
+// The line for the exception that is being handled.
+Outcome describe(int rank, int size) {
+  const std::string place = size > 1 ? fmt::format("rank {}: ", rank) : "";
+  const int internal = int(ErrorKind::internal);
+  try {
+    throw;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::internal) return {e.exit_code(), e.what()};
+    return {internal, fmt::format("{}{}: {}", place, e.where(), e.what())};
+  } catch (const std::bad_alloc&) {
+    return {internal, place + "out of memory: use fewer micro_sequences, more ranks or a smaller model"};
+  } catch (const std::exception& e) {
+    return {internal, place + e.what()};
+  } catch (...) {
+    return {internal, place + "an exception of unknown type"};
+  }
+}
+
+// The common end of all ranks over MPI_COMM_WORLD, which is used for nothing else after the start. MPI's return codes
+// are not looked at here: the way out of any failure is the same abort.
+class Ending {
+ public:
+  Ending(int rank, int size, const Outcome& mine) : rank_(rank), mine_(mine), codes_(size_t(size), 0) {}
+
+  // The code all ranks leave with; where they cannot agree, does not return.
+  int agree() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallgather(&mine_.code, 1, MPI_INT, codes_.data(), 1, MPI_INT, MPI_COMM_WORLD, &request);
+    bool announced = false;
+    for (int done = 0; !done;) {
+      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) abort_all();
+      if (done) break;
+      usleep(kPause_microseconds);
+      if (mine_.code == 0) continue;
+      if (!announced && waited_seconds() > kAnnounce_seconds) announced = announce();
+      if (waited_seconds() > kPatience_seconds) abort_all();
+    }
+    auto failed = std::find_if(codes_.begin(), codes_.end(), [](int code) { return code != 0; });
+    if (failed == codes_.end()) return 0;
+    if (failed - codes_.begin() == rank_) print(mine_);
+    return *failed;
+  }
+
+ private:
+  double waited_seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+  bool announce() {
+    for (int other = rank_ + 1; other < int(codes_.size()); ++other) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Isend(nullptr, 0, MPI_BYTE, other, kAnnounceTag, MPI_COMM_WORLD, &request);
+      MPI_Request_free(&request);
+    }
+    return true;
+  }
+
+  [[noreturn]] void abort_all() {
+    int lower_failed = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, kAnnounceTag, MPI_COMM_WORLD, &lower_failed, MPI_STATUS_IGNORE);
+    if (lower_failed) usleep(useconds_t(kGrace_seconds * 1e6));
+    print(mine_);
+    const int code = std::max(mine_.code, int(ErrorKind::internal));
+    MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
+  }
+
+  const int rank_;
+  const Outcome& mine_;
+  std::vector<int> codes_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+int run(const WorldOptions& options, const std::function<int(World&)>& body) {
+  int rank = 0, size = 1;
+  Outcome mine;
+  std::optional<World> world;
+  try {
+    world.emplace(options);
+    mine.code = body(*world);
+  } catch (...) {
+    if (mpi_runs()) {
+      MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+      MPI_Comm_size(MPI_COMM_WORLD, &size);
+    }
+    mine = describe(rank, size);
+  }
+  if (!mpi_runs()) {
+    print(mine);
+    return mine.code;
+  }
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int code = Ending(rank, size, mine).agree();
+  world.reset();
+  if (mpi_runs()) MPI_Finalize();
+  return code;
+}
+
+}  // namespace keel::comm

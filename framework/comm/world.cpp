@@ -1,0 +1,139 @@
+#include "framework/comm/world.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "framework/base/log.h"
+#include "framework/base/text.h"
+#include "framework/comm/launcher.h"
+
+namespace keel::comm {
+namespace {
+
+const char* environment(const char* name) {
+  return std::getenv(name);
+}
+
+cpu_set_t cores_of_process(pid_t process) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(process, sizeof cores, &cores) != 0) CPU_SET(0, &cores);  // over 1024 cores: count one
+  return cores;
+}
+
+// The sum of ranks must be n (n - 1) / 2, and must come in time: finds ranks that cannot reach each other.
+void check_all_reachable(int rank, int size, double limit_seconds) {
+  using Clock = std::chrono::steady_clock;
+  const int64_t expected = int64_t(size) * (size - 1) / 2;
+  static int64_t mine, sum;  // outlive an exchange that never ends
+  mine = rank;
+  MPI_Request request = MPI_REQUEST_NULL;
+  KEEL_MPI(MPI_Iallreduce(&mine, &sum, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, &request));
+  const auto begin = Clock::now();
+  for (int done = 0; !done;) {
+    KEEL_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    const double waited_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    require(
+        done || waited_seconds < limit_seconds,
+        "the {} ranks could not reach each other within {} s of the start: check that all hosts are up, and name the "
+        "network to use: OMPI_MCA_btl_tcp_if_include and OMPI_MCA_oob_tcp_if_include for MPI, NCCL_SOCKET_IFNAME "
+        "for NCCL (mpirun -x NAME passes a variable on)",
+        size, limit_seconds);
+    if (!done) sched_yield();
+  }
+  require(sum == expected, "the sum of {} ranks came out as {}, not {}: MPI is broken here", size, sum, expected);
+}
+
+}  // namespace
+
+MpiSession::MpiSession() {
+  int started = 0, provided = 0;
+  KEEL_MPI(MPI_Initialized(&started));
+  owner_ = !started;
+  // With more ranks than cores, a rank that waits must not keep the core from the one it waits for.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  if (owner_) KEEL_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  KEEL_MPI(MPI_Query_thread(&provided));
+  KEEL_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  if (provided < MPI_THREAD_MULTIPLE)
+    throw input_error("this MPI library has no MPI_THREAD_MULTIPLE, which saving in the background needs: use another");
+}
+
+MpiSession::~MpiSession() {
+  int ended = 0;
+  MPI_Finalized(&ended);
+  if (owner_ && !ended && std::uncaught_exceptions() == 0) MPI_Finalize();
+}
+
+World::World(const WorldOptions& options) : options_(options.mpi) {
+  int rank = 0, size = 1;
+  KEEL_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+  KEEL_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
+  log::set_speaker({.rank = rank, .world = size});
+  check_launcher(environment, rank, size);
+  check_all_reachable(rank, size, options.start_limit_seconds);
+  all_ = make_mpi_communicator(MPI_COMM_WORLD, options_, "all");
+  KEEL_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &io_comm_));
+  KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
+  measure_host();
+}
+
+World::~World() {
+  if (io_comm_ != MPI_COMM_NULL) MPI_Comm_free(&io_comm_);
+}
+
+void World::measure_host() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  host_ = name;
+  MPI_Comm local = MPI_COMM_NULL;
+  KEEL_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, all_->rank(), MPI_INFO_NULL, &local));
+  KEEL_MPI(MPI_Comm_rank(local, &local_rank_));
+  KEEL_MPI(MPI_Comm_size(local, &local_size_));
+  const cpu_set_t mine = cores_of_process(0);
+  std::vector<cpu_set_t> masks(static_cast<size_t>(local_size_));
+  KEEL_MPI(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, masks.data(), sizeof mine, MPI_BYTE, local));
+  KEEL_MPI(MPI_Comm_free(&local));
+
+  int64_t wanted = 0;
+  const char* variable = environment("OMP_NUM_THREADS");
+  const bool given = variable && parse_integer(variable, wanted) && wanted > 0;
+  threads_ = given ? int(wanted) : fair_cores(mine, masks);
+  omp_set_num_threads(threads_);
+  // The launcher itself is not bound, so its cores are the host's.
+  const cpu_set_t host_cores = cores_of_process(getppid());
+  std::string advice = binding_advice(CPU_COUNT(&mine), CPU_COUNT(&host_cores), local_size_);
+  if (all_->rank() == 0 && !given && !advice.empty()) log::warning("{}", advice);
+}
+
+std::unique_ptr<Communicator> World::another(std::string_view name) const {
+  return make_mpi_communicator(MPI_COMM_WORLD, options_, name);
+}
+
+std::string World::on_rank_0(const std::function<std::string()>& f) {
+  constexpr char kFine = '0';  // else the digit of an ErrorKind
+  std::string text;
+  std::exception_ptr error;
+  if (rank() == 0) {
+    try {
+      text = kFine + f();
+    } catch (const Error& e) {
+      error = std::current_exception();
+      text = char(kFine + e.exit_code()) + std::string(e.what());
+    } catch (const std::exception& e) {
+      error = std::current_exception();
+      text = char(kFine + int(ErrorKind::internal)) + std::string(e.what());
+    }
+  }
+  text = broadcast_text(*all_, text);
+  if (error) std::rethrow_exception(error);
+  if (text[0] != kFine) throw Error(ErrorKind(text[0] - kFine), text.substr(1));
+  return text.substr(1);
+}
+
+}  // namespace keel::comm

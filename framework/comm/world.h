@@ -1,0 +1,81 @@
+// All ranks of a run: starts MPI, says who and where this process is, and how a run ends on all of them.
+//
+//   int main() {
+//     return keel::comm::run({}, [](World& world) {
+//       Config config = parse(world.on_rank_0([] { return read_file("x.yaml"); }));
+//       ...
+//       return 0;
+//     });
+//   }
+#pragma once
+
+#include <functional>
+
+#include "framework/comm/mpi.h"
+
+namespace keel::comm {
+
+struct WorldOptions {
+  double start_limit_seconds = 60;  // for the first exchange between all ranks
+  MpiOptions mpi;
+};
+
+// Starts MPI and ends it, unless it was already started by someone else.
+class MpiSession {
+ public:
+  MpiSession();
+  ~MpiSession();  // leaves MPI alone while an exception passes: ending it needs all ranks, see run()
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+ private:
+  bool owner_ = false;
+};
+
+class World {
+ public:
+  // Throws an input error when launcher and MPI disagree about the number of ranks or MPI lacks threads, an internal
+  // error when the ranks cannot reach each other within the limit. Sets the number of OpenMP threads to threads().
+  explicit World(const WorldOptions& options = {});
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const { return all_->rank(); }
+  int size() const { return all_->size(); }
+  // Among the ranks that share this host's memory; the number of the GPU to use.
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  const std::string& host() const { return host_; }
+  // OMP_NUM_THREADS, or this rank's share of the cores it may run on.
+  int threads() const { return threads_; }
+
+  // Of the thread that made the World.
+  Communicator& all() { return *all_; }
+  // All ranks, for one other thread (checkpoint exchange). Collective.
+  std::unique_ptr<Communicator> another(std::string_view name) const;
+  // All ranks, for parallel HDF5 in the I/O thread; nothing else is sent there. Owned by World.
+  MPI_Comm io_comm() const { return io_comm_; }
+
+  // Runs f on rank 0 and gives its text to all; what f throws is thrown on all ranks. Collective.
+  std::string on_rank_0(const std::function<std::string()>& f);
+
+ private:
+  void measure_host();
+
+  MpiSession session_;
+  MPI_Comm io_comm_ = MPI_COMM_NULL;
+  std::unique_ptr<Communicator> all_;
+  MpiOptions options_;
+  std::string host_;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+  int threads_ = 1;
+};
+
+// What main() does: makes the World, runs `body` and ends all ranks with one exit code, its result or that of the error
+// of the lowest rank that failed, which is printed as one line by that rank. Never hangs: where other ranks cannot come
+// to the same end within 2 seconds of an error, because they wait inside a collective, they are aborted with that code.
+int run(const WorldOptions& options, const std::function<int(World&)>& body);
+
+}  // namespace keel::comm

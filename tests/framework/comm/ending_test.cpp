@@ -1,0 +1,215 @@
+// How runs end: exit code, lines and time of ending_helper under mpirun.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "framework/base/error.h"
+
+namespace keel::comm {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+struct Ended {
+  int code = 0;
+  double seconds = 0;
+  std::vector<std::string> lines;  // all
+  std::vector<std::string> ours;   // that begin with "keel:"
+};
+
+Ended run_command(const std::string& command) {
+  Ended run;
+  auto begin = std::chrono::steady_clock::now();
+  std::FILE* pipe = popen(("timeout -k 1 60 " + command + " 2>&1").c_str(), "r");
+  char line[4096];
+  while (std::fgets(line, sizeof line, pipe)) {
+    std::string text(line);
+    text.pop_back();
+    if (text.starts_with("keel:")) run.ours.push_back(text);
+    run.lines.push_back(text);
+  }
+  int status = pclose(pipe);
+  run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return run;
+}
+
+Ended run_ranks(int ranks, const std::string& name, const std::string& options = "--oversubscribe --bind-to none") {
+  return run_command(fmt::format("{} {} -n {} {} {}", MPIRUN, options, ranks, HELPER, name));
+}
+
+// mpirun on a busy machine starts and stops in seconds; a hang would be 60.
+constexpr double kSoon_seconds = 20;
+
+class Ranks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(1, 2, 4), testing::PrintToStringParamName());
+
+TEST_P(Ranks, FineIsSilent) {
+  Ended run = run_ranks(GetParam(), "fine");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.lines, IsEmpty());
+}
+
+TEST_P(Ranks, ResultOfTheBodyIsTheExitCode) {
+  Ended run = run_ranks(GetParam(), "code_3");
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.ours, IsEmpty());
+}
+
+TEST_P(Ranks, InputErrorIsOneLineAndCode2) {
+  for (const char* name : {"input_on_all", "input_on_rank_0"}) {
+    Ended run = run_ranks(GetParam(), name);
+    EXPECT_EQ(run.code, 2) << name;
+    EXPECT_THAT(run.ours, ElementsAre("keel: error: x.yaml:1:2: no such key")) << name;
+    EXPECT_LT(run.seconds, kSoon_seconds);
+  }
+}
+
+TEST_P(Ranks, InternalErrorNamesPlaceAndRank) {
+  Ended run = run_ranks(GetParam(), "internal_on_all");
+  EXPECT_EQ(run.code, 1);
+  const std::string rank = GetParam() > 1 ? "rank 0: " : "";
+  EXPECT_THAT(run.ours,
+              ElementsAre(AllOf(StartsWith("keel: error: " + rank + "tests/framework/comm/ending_helper.cpp:"),
+                                HasSubstr(": a broken promise"))));
+}
+
+struct Alone {
+  const char* name;
+  int code;
+  const char* text;
+};
+
+TEST_P(Ranks, ErrorOfOneRankEndsAll) {
+  const Alone cases[] = {{"alone_input", 2, "keel: error: alone"},
+                         {"alone_internal", 1, ": alone"},
+                         {"alone_bad_alloc", 1, "out of memory: use fewer"},
+                         {"alone_number", 1, "unknown type"},
+                         {"alone_mpi_error", 1, "MPI_Send failed: MPI_ERR_RANK: invalid rank"}};
+  for (auto [name, code, text] : cases) {
+    Ended run = run_ranks(GetParam(), name);
+    EXPECT_EQ(run.code, code) << name;
+    EXPECT_THAT(run.ours, ElementsAre(HasSubstr(text))) << name;
+    if (code == 1 && GetParam() > 1) {
+      EXPECT_THAT(run.ours, ElementsAre(HasSubstr(fmt::format("rank {}: ", GetParam() - 1)))) << name;
+    }
+    EXPECT_LT(run.seconds, kSoon_seconds) << name;
+  }
+}
+
+TEST(Ending, RealOutOfMemory) {
+  Ended run = run_ranks(2, "alone_out_of_memory");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(run.ours.size(), 1u);
+}
+
+TEST(Ending, KilledRankEndsAll) {
+  for (const char* name : {"alone_kill", "alone_segv", "alone_term", "alone_exit"}) {
+    Ended run = run_ranks(4, name);
+    EXPECT_NE(run.code, 0) << name;
+    EXPECT_NE(run.code, 124) << name;  // of `timeout`
+    EXPECT_LT(run.seconds, kSoon_seconds) << name;
+  }
+}
+
+TEST(Ending, SeveralFailingRanksSpeakOnce) {
+  Ended run = run_ranks(4, "all_but_one_fail");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre("keel: error: all but one"));
+}
+
+TEST(Ending, RequestsInFlightDoNotHang) {
+  Ended run = run_ranks(3, "pending");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre("keel: error: with requests in flight"));
+  EXPECT_LT(run.seconds, kSoon_seconds);
+}
+
+TEST(Ending, TimeoutNamesRankVerbSizeAndWhoIsMissing) {
+  Ended run = run_ranks(3, "timeout");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.ours, ElementsAre(AllOf(HasSubstr("comm timeout: rank 0 of 3 in group 'all', all_reduce of 1048576 "
+                                                    "fp32 elements: 0.5 s passed without an answer of rank"),
+                                          HasSubstr("2"))));
+  EXPECT_LT(run.seconds, kSoon_seconds);
+  run = run_ranks(2, "timeout_on_all");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.ours, ElementsAre(HasSubstr("rank 0 of 2 in group 'all', recv of 1048576 fp32 elements: 0.5 s passed "
+                                              "without an answer of rank 1")));
+}
+
+TEST(Ending, DifferentSizesAreFound) {
+  Ended run = run_ranks(2, "other_sizes");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.ours, ElementsAre(HasSubstr("every rank must call the same verbs with the same sizes")));
+}
+
+TEST(Ending, SlowRanksAreWaitedFor) {
+  Ended run = run_ranks(2, "slow_then_fine");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.ours, IsEmpty());
+  run = run_ranks(2, "fine_and_late_error");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre("keel: error: late"));
+}
+
+TEST(Ending, DifferentBuildsAreRefused) {
+  Ended run = run_ranks(3, "different_builds");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre(HasSubstr("build differs between ranks: rank 2 ")));
+}
+
+TEST(Start, LauncherThatAnnouncesMoreRanksIsRefused) {
+  for (const char* variables : {"PMI_SIZE=4 SLURM_NTASKS=4", "OMPI_COMM_WORLD_SIZE=4", "SLURM_STEP_NUM_TASKS=4",
+                                "SLURM_NTASKS=4 SLURM_STEP_ID=0"}) {
+    Ended run = run_command(fmt::format("env {} {} fine", variables, HELPER));
+    EXPECT_EQ(run.code, 2) << variables;
+    EXPECT_THAT(run.ours, ElementsAre(AllOf(HasSubstr("is 4, but MPI found 1 rank,"), HasSubstr("mpirun"))))
+        << variables;
+  }
+  // Inside a batch script, outside any step: one process is meant.
+  EXPECT_EQ(run_command(fmt::format("env SLURM_NTASKS=4 {} fine", HELPER)).code, 0);
+}
+
+TEST(Start, RanksThatCannotBeReachedAreReported) {
+  Ended run = run_ranks(2, "late_start");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.ours, ElementsAre(AllOf(HasSubstr("could not reach each other within 0.5 s"),
+                                          HasSubstr("OMPI_MCA_btl_tcp_if_include"), HasSubstr("NCCL_SOCKET_IFNAME"))));
+  EXPECT_LT(run.seconds, kSoon_seconds);
+}
+
+TEST(Start, LocalRanksShareTheCores) {
+  int cores = int(std::stol(run_command("nproc").lines.at(0)));
+  Ended run = run_command(
+      fmt::format("env -u OMP_NUM_THREADS {} --oversubscribe --bind-to none -n 2 {} threads", MPIRUN, HELPER));
+  const int share = std::max(1, cores / 2);
+  EXPECT_THAT(run.lines, ElementsAre(fmt::format("rank 0/2 local 0/2 threads {}", share),
+                                     fmt::format("rank 1/2 local 1/2 threads {}", share)));
+  run = run_command(
+      fmt::format("env OMP_NUM_THREADS=3 {} --oversubscribe --bind-to none -n 1 {} threads", MPIRUN, HELPER));
+  EXPECT_THAT(run.lines, ElementsAre("rank 0/1 local 0/1 threads 3"));
+}
+
+// 4 ranks on as few as 2 cores: 20 steps and 4000 small exchanges must not crawl.
+TEST(Start, OversubscribedRanksDoNotCrawl) {
+  Ended run =
+      run_command(fmt::format("env -u OMP_NUM_THREADS -u OMPI_MCA_mpi_yield_when_idle {} --oversubscribe --bind-to "
+                              "none -n 4 {} twenty_steps",
+                              MPIRUN, HELPER));
+  EXPECT_EQ(run.code, 0);
+  EXPECT_LT(run.seconds, 50);
+}
+
+}  // namespace
+}  // namespace keel::comm
