@@ -190,12 +190,13 @@ void write_unit(const Unit& unit, Output& training, std::optional<Output>& valid
 }
 
 void check_written(const CorpusOptions& options, const CorpusReport& training, const std::optional<Output>& valid) {
-  if (training.tokens == 0) throw input_error("{}: no text to tokenize", options.texts[0]);
-  if (valid && valid->report().tokens == 0)
+  const int64_t valid_bytes = valid ? valid->report().bytes : 0;
+  if (training.bytes + valid_bytes == 0) throw input_error("{}: no text to tokenize", options.texts[0]);
+  if (training.bytes == 0 || (valid && valid_bytes == 0))
     throw input_error(
-        "{}: holding out {} of {} documents in {} bytes leaves nothing to validate on; hold out more, or "
-        "divide the text into more documents",
-        options.texts[0], options.valid, training.documents, training.bytes);
+        "{}: holding out a share of {} of {} bytes leaves nothing to {} on; give more text, another share "
+        "or shorter documents",
+        options.texts[0], options.valid, training.bytes + valid_bytes, training.bytes == 0 ? "train" : "validate");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ struct CorpusOptions {
   DocumentRule documents = DocumentRule::file;
   double valid = 0;                   // share to hold out, 0 to 0.5
   int64_t sentencepiece = 0;          // train a model of this many ids; 0: none
-  std::string model;                  // a given model; "": none. Without either, bytes
+  std::string model = {};             // a given model; "": none. Without either, bytes
   int64_t training_bytes = 16 << 20;  // of text, spread over all of it, that a model is trained on
 };
 

@@ -1,0 +1,180 @@
+#include "framework/data/corpus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "framework/data/token_file.h"
+#include "framework/data/tokenizer.h"
+#include "tests/framework/data/temporary_folder.h"
+
+namespace keel::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CorpusReports make(const CorpusOptions& options) {
+  return make_corpus(options, [](const CorpusProgress&) {});
+}
+
+std::vector<std::string> documents_of(const std::string& prefix) {
+  const TokenFile file(prefix);
+  const auto tokenizer = tokenizer_of(file.notes().value());
+  std::vector<std::string> documents;
+  for (int64_t d = 0; d < file.documents(); ++d) {
+    const int64_t begin = file.document_start(d);
+    std::vector<int32_t> ids(size_t(file.document_start(d + 1) - begin));
+    file.read(begin, ids);
+    EXPECT_EQ(ids.back(), tokenizer->end_of_document());
+    documents.emplace_back();
+    tokenizer->decode(ids, documents.back());
+  }
+  return documents;
+}
+
+// Lines that all differ, so that text in two places shows.
+std::string numbered_lines(int count) {
+  std::mt19937 random(9);
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    text += "line " + std::to_string(i) + " of";
+    for (int words = int(random() % 12); words > 0; --words) {
+      text += ' ';
+      for (uint32_t word = random() % 200 + 20; word > 0; word /= 3) text += char('a' + word % 26);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+TEST(Corpus, EveryDocumentIsFollowedByItsEnd) {
+  TemporaryFolder folder;
+  write_bytes(folder / "a.txt", "ab\n\ncd\xff");
+  write_bytes(folder / "b.txt", "e");
+  const auto reports = make({{folder / "a.txt", folder / "b.txt"}, folder / "new/folder/out", DocumentRule::blank});
+  const TokenFile file(folder / "new/folder/out");
+  std::vector<int32_t> ids(size_t(file.tokens()));
+  file.read(0, ids);
+  EXPECT_THAT(ids, ElementsAre('a', 'b', '\n', '\n', 256, 'c', 'd', 255, 256, 'e', 256));
+  EXPECT_EQ(file.type(), TokenType::uint16);
+  EXPECT_EQ(reports.training.tokens, 11);
+  EXPECT_EQ(reports.training.documents, 3);
+  EXPECT_EQ(reports.training.bytes, 8);
+  EXPECT_EQ(reports.invalid_bytes, 1);
+  EXPECT_FALSE(reports.valid);
+  ASSERT_TRUE(file.notes());
+  EXPECT_EQ(file.notes()->bytes, 8);
+  EXPECT_EQ(file.notes()->vocabulary, 257);
+}
+
+TEST(HeldOut, TakesOnePieceOfEveryStretch) {
+  for (double share : {0.5, 0.3, 0.1, 0.01, 1.0 / 3}) {
+    const HeldOut held_out(share);
+    int64_t taken = 0;
+    std::set<int64_t> places;
+    for (int64_t i = 0; i < 10000; ++i) {
+      if (!held_out(i)) continue;
+      ++taken;
+      places.insert(i % int64_t(1 / share));
+      EXPECT_LE(std::abs(double(taken) - double(i + 1) * share), 1 + 1e-9) << share << " at " << i;
+    }
+    EXPECT_NEAR(double(taken), 10000 * share, 1) << share;
+    EXPECT_GT(places.size(), 1u);  // not every tenth
+  }
+  for (int64_t i = 0; i < 1000; ++i) EXPECT_FALSE(HeldOut(0)(i));
+}
+
+TEST(Corpus, HeldOutTextComesFromAllOverAndNeverTwice) {
+  TemporaryFolder folder;
+  const std::string text = numbered_lines(20000);
+  write_bytes(folder / "x.txt", text);
+  for (DocumentRule rule : {DocumentRule::file, DocumentRule::line}) {
+    const auto reports = make({{folder / "x.txt"}, folder / "out", rule, 0.05});
+    ASSERT_TRUE(reports.valid);
+    EXPECT_EQ(reports.training.bytes + reports.valid->bytes, int64_t(text.size()));
+    EXPECT_NEAR(double(reports.valid->bytes) / double(text.size()), 0.05, 0.004);
+    std::string training, valid;
+    for (const std::string& document : documents_of(folder / "out")) training += document;
+    const auto held_out = documents_of(folder / "out-valid");
+    EXPECT_GE(held_out.size(), 30u);
+    std::set<size_t> tenths;
+    size_t last = 0;
+    for (const std::string& document : held_out) {
+      const size_t at = text.find(document);
+      ASSERT_NE(at, text.npos);
+      EXPECT_GE(at, last);
+      EXPECT_EQ(document.back(), '\n');
+      tenths.insert(at * 10 / text.size());
+      training.insert(at, document);  // put back, it is the text again: nothing is missing and nothing is double
+      last = at + document.size();
+    }
+    EXPECT_EQ(training, text);
+    EXPECT_EQ(tenths.size(), 10u);
+  }
+}
+
+TEST(Corpus, IsTheSameWhateverTheThreads) {
+  TemporaryFolder folder;
+  write_bytes(folder / "x.txt", numbered_lines(20000));
+  const int threads = omp_get_max_threads();
+  for (int count : {1, 3}) {
+    omp_set_num_threads(count);
+    make({{folder / "x.txt"}, folder / std::to_string(count), DocumentRule::file, 0.05, 400});
+  }
+  omp_set_num_threads(threads);
+  for (const char* ending : {".bin", ".idx", ".model", "-valid.bin", "-valid.idx"})
+    EXPECT_EQ(read_bytes(folder / (std::string("1") + ending)), read_bytes(folder / (std::string("3") + ending)))
+        << ending;
+}
+
+TEST(Corpus, WithSentencePieceTheModelLiesBesideTheTokens) {
+  TemporaryFolder folder;
+  const std::string text = numbered_lines(3000);
+  write_bytes(folder / "x.txt", text);
+  const auto reports = make({{folder / "x.txt"}, folder / "a/out", DocumentRule::file, 0.1, 400});
+  EXPECT_EQ(reports.vocabulary, 400);
+  EXPECT_LT(reports.training.tokens * 2, reports.training.bytes);
+  EXPECT_EQ(TokenFile(folder / "a/out-valid").notes()->model, "out.model");
+  std::filesystem::rename(folder / "a", folder / "b");  // paths are relative
+  std::string training;
+  for (const std::string& document : documents_of(folder / "b/out")) training += document;
+  EXPECT_EQ(int64_t(training.size()), reports.training.bytes);
+  // A given model makes the same tokens.
+  make({{folder / "x.txt"}, folder / "c/again", DocumentRule::file, 0.1, 0, folder / "b/out.model"});
+  EXPECT_EQ(read_bytes(folder / "c/again.bin"), read_bytes(folder / "b/out.bin"));
+  EXPECT_EQ(read_bytes(folder / "c/again.model"), read_bytes(folder / "b/out.model"));
+  // A model in the place it would be copied to.
+  make({{folder / "x.txt"}, folder / "c/again", DocumentRule::file, 0.1, 0, folder / "c/again.model"});
+  EXPECT_EQ(read_bytes(folder / "c/again.bin"), read_bytes(folder / "b/out.bin"));
+}
+
+TEST(Corpus, SaysWhatIsWrong) {
+  TemporaryFolder folder;
+  write_bytes(folder / "x.txt", "a short text\n");
+  write_bytes(folder / "empty.txt", "");
+  const std::string x = folder / "x.txt";
+  auto error = [&](const CorpusOptions& options) { return input_error_of([&] { make(options); }); };
+  EXPECT_THAT(error({{}, folder / "o"}), HasSubstr("no text"));
+  EXPECT_THAT(error({{x}, ""}), HasSubstr("is no prefix"));
+  EXPECT_THAT(error({{x}, folder / "o/"}), HasSubstr("is no prefix"));
+  EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, 0.6}), HasSubstr("must be from 0 to 0.5"));
+  EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, -0.1}), HasSubstr("must be from 0 to 0.5"));
+  EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, std::nan("")}), HasSubstr("must be from 0 to 0.5"));
+  EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, 0.01}), HasSubstr("13 bytes leaves nothing to "));
+  EXPECT_THAT(error({{folder / "empty.txt"}, folder / "o"}), HasSubstr("no text to tokenize"));
+  EXPECT_THAT(error({{folder / "none"}, folder / "o"}), HasSubstr("No such file"));
+  EXPECT_THAT(error({{"-"}, folder / "o", DocumentRule::file, 0, 400}), HasSubstr("reads the text twice"));
+  EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, 0, 400, "m.model"}), HasSubstr("not both"));
+  EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, 0, 0, "m.model"}), HasSubstr("m.model: not a Sentence"));
+  EXPECT_THAT(error({{x}, folder / "x.txt/o"}), HasSubstr("x.txt"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "o.bin"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "o.bin.tmp"));
+}
+
+}  // namespace
+}  // namespace keel::data

@@ -1,0 +1,103 @@
+#include "framework/data/documents.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "framework/data/utf8.h"
+#include "tests/framework/data/temporary_folder.h"
+
+namespace keel::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Texts = std::vector<std::string>;
+
+Texts documents_of(const Texts& files, DocumentRule rule, size_t piece_bytes = 1000) {
+  TemporaryFolder folder;
+  Texts paths, documents;
+  for (const std::string& file : files) {
+    paths.push_back(folder / std::to_string(paths.size()));
+    write_bytes(paths.back(), file);
+  }
+  DocumentReader reader(paths, rule, piece_bytes);
+  TextPiece piece;
+  bool ended = true;
+  while (reader.next(piece)) {
+    EXPECT_LE(piece.text.size(), piece_bytes);
+    if (ended) documents.emplace_back();
+    documents.back() += piece.text;
+    ended = piece.ends_document;
+  }
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(reader.bytes(), reader.total_bytes());
+  return documents;
+}
+
+TEST(Documents, EndWhereTheRuleSays) {
+  const Texts files = {"one\ntwo\n\n \n  three\nfour\n\n", "", "five"};
+  EXPECT_THAT(documents_of(files, DocumentRule::file), ElementsAre("one\ntwo\n\n \n  three\nfour\n\n", "five"));
+  EXPECT_THAT(documents_of(files, DocumentRule::blank), ElementsAre("one\ntwo\n\n \n", "  three\nfour\n\n", "five"));
+  EXPECT_THAT(documents_of(files, DocumentRule::line),
+              ElementsAre("one\n", "two\n", "\n", " \n", "  three\n", "four\n", "\n", "five"));
+  EXPECT_THAT(documents_of({"\n\nfirst\r\n\r\nsecond"}, DocumentRule::blank),
+              ElementsAre("\n\nfirst\r\n\r\n", "second"));
+  EXPECT_THAT(documents_of({"\n \n"}, DocumentRule::blank), ElementsAre("\n \n"));
+}
+
+TEST(Documents, DoNotDependOnWhereThePiecesAreCut) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 150; ++round) {
+    Texts files(1 + random() % 3);
+    const char* parts[] = {"a", "bc", "\n", "\n\n", " ", "\xC3\xA9", "\xF0\x9F\x98\x80", "\xFF", "word word"};
+    for (std::string& file : files)
+      for (int i = int(random() % 60); i > 0; --i) file += parts[random() % std::size(parts)];
+    for (DocumentRule rule : {DocumentRule::file, DocumentRule::line, DocumentRule::blank}) {
+      const Texts whole = documents_of(files, rule, 1000), cut = documents_of(files, rule, 4 + random() % 12);
+      std::string joined, expected;
+      for (const std::string& document : cut) joined += document;
+      for (const std::string& file : files) expected += file;
+      EXPECT_EQ(joined, expected);
+      // A cut within the blanks before a document's first line leaves these to the document before.
+      if (rule != DocumentRule::blank) {
+        EXPECT_EQ(cut, whole);
+      }
+      EXPECT_EQ(cut.size(), whole.size()) << ::testing::PrintToString(cut) << ::testing::PrintToString(whole);
+    }
+  }
+}
+
+TEST(Documents, PiecesSplitNoCharacterAndPreferTheEndOfALine) {
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += i % 30 == 29 ? "\n" : "\xE2\x82\xAC";
+  text += std::string(1000, 'x');
+  write_bytes(folder / "x", text);
+  DocumentReader reader({folder / "x"}, DocumentRule::file, 100);
+  TextPiece piece;
+  std::string joined;
+  while (reader.next(piece)) {
+    EXPECT_EQ(count_invalid_bytes(piece.text), 0);
+    if (joined.size() + piece.text.size() < text.size() - 1100) {
+      EXPECT_EQ(piece.text.back(), '\n');
+    }
+    joined += piece.text;
+  }
+  EXPECT_EQ(joined, text);
+}
+
+TEST(Documents, NameFilesThatCannotBeRead) {
+  TemporaryFolder folder;
+  auto error = [&](const std::string& path) {
+    return input_error_of([&] { DocumentReader reader({path}, DocumentRule::file, 100); });
+  };
+  EXPECT_THAT(error(folder / "none.txt"), HasSubstr("none.txt: cannot read it: No such file"));
+  std::filesystem::create_directory(folder / "d");
+  EXPECT_THAT(error(folder / "d"), HasSubstr("it is a folder"));
+}
+
+}  // namespace
+}  // namespace keel::data
