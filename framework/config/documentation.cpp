@@ -1,4 +1,6 @@
 // The table of keys, from the same description that reads them.
+#include <algorithm>
+
 #include "framework/config/fields.h"
 
 namespace keel::config {
@@ -29,19 +31,20 @@ std::string default_text(const Fields::Entry& entry) {
   return fmt::format("`{}`", print_line(entry.value->write()));
 }
 
-std::string row(const Fields::Entry& entry, const std::string& path) {
+std::string row(const Fields::Entry& entry, const std::string& path, OnResume rule) {
   const Field& field = entry.field;
   std::string range = field.range.text();
   return fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", path, cell(entry.value->type()), field.unit,
-                     cell(default_text(entry)), range, on_resume_text(field.on_resume), cell(field.doc));
+                     cell(default_text(entry)), range, on_resume_text(rule), cell(field.doc));
 }
 
-std::string rows(const Fields& fields, const std::string& prefix) {
+std::string rows(const Fields& fields, const std::string& prefix, OnResume section_rule) {
   std::string text;
   for (const Fields::Entry& entry : fields.entries()) {
     std::string path = prefix.empty() ? entry.name : prefix + "." + entry.name;
-    if (!entry.value->is_section()) text += row(entry, path);
-    text += rows(entry.value->inside_documented(), entry.value->is_list() ? path + "[]" : path);
+    OnResume rule = std::max(section_rule, entry.field.on_resume);
+    if (!entry.value->is_section()) text += row(entry, path, rule);
+    text += rows(entry.value->inside_documented(), entry.value->is_list() ? path + "[]" : path, rule);
   }
   return text;
 }
@@ -50,7 +53,7 @@ std::string rows(const Fields& fields, const std::string& prefix) {
 
 std::string documentation_table(const Fields& fields, const std::string& prefix) {
   return "| key | type | unit | default | range | on resume | meaning |\n|---|---|---|---|---|---|---|\n" +
-         rows(fields, prefix);
+         rows(fields, prefix, OnResume::fixed);
 }
 
 std::string with_table(const std::string& document, const std::string& name, const std::string& table) {

@@ -46,7 +46,8 @@ inline Range between(double low, double high) {
   return {.low = low, .high = high};
 }
 
-// What happens to a key when a run goes on from a checkpoint whose config says something else.
+// What happens to a key when a run goes on from a checkpoint whose config says something else, the strictest first. The
+// keys of a section are at most as strict as the section.
 enum class OnResume {
   fixed,       // refused
   changeable,  // the new value holds from the first step on, and the change is an event
@@ -60,7 +61,7 @@ struct Field {
   std::string unit = "";
   Range range = {};
   OnResume on_resume = OnResume::fixed;
-  bool required = false;                   // there is no default
+  bool required = false;                   // must be written: there is no default
   bool shorthand = false;                  // a text in place of the whole section is this key's value
   std::string default_text = "";           // for the documentation, where the default is worked out
   std::vector<std::string> synonyms = {};  // what other programs call it; for advice
@@ -110,7 +111,7 @@ class Value {
   virtual std::string type() const = 0;
   virtual bool is_section() const = 0;  // a struct that is always there: documented by its keys alone
   virtual bool is_list() const = 0;
-  virtual Fields inside() = 0;             // the keys of a struct that is there; none for other values
+  virtual Fields inside() = 0;             // the keys of a struct, the items of a list of structs, where there are any
   virtual Fields inside_documented() = 0;  // the same, of an element or of a default where there is none
 };
 

@@ -154,7 +154,9 @@ struct Format<std::optional<T>> : FormatOfValue {
   }
   static Node write(const std::optional<T>& value) { return value ? Format<T>::write(*value) : Node::make_null(); }
   static Fields inside(std::optional<T>& value) { return value ? Format<T>::inside(*value) : Fields(); }
-  static Fields inside_documented(std::optional<T>& value) { return value ? inside(value) : fields_of_default<T>(); }
+  static Fields inside_documented(std::optional<T>& value) {
+    return value ? Format<T>::inside_documented(*value) : fields_of_default<T>();
+  }
 };
 
 template <class T>
@@ -213,6 +215,12 @@ struct Format<std::vector<T>> : FormatOfValue {
     std::vector<Node> items;
     for (const T& item : value) items.push_back(Format<T>::write(item));
     return Node::make_list(items);
+  }
+  static Fields inside(std::vector<T>& value) {
+    Fields fields;
+    if constexpr (Described<T>)
+      for (size_t i = 0; i < value.size(); ++i) fields.add(fmt::format("{}", i), value[i], {});
+    return fields;
   }
   static Fields inside_documented(std::vector<T>&) { return fields_of_default<T>(); }
 };

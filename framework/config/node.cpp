@@ -36,6 +36,23 @@ size_t index_of(std::string_view word, size_t size) {
   return valid ? size_t(index) : SIZE_MAX;
 }
 
+// `changes` over `base`: sections key by key, all else replaced.
+std::shared_ptr<const Node::Data> overlaid(const std::shared_ptr<const Node::Data>& base,
+                                           const std::shared_ptr<const Node::Data>& changes) {
+  bool sections = base && changes && base->kind == Node::Kind::map && changes->kind == Node::Kind::map;
+  if (!sections) return changes;
+  auto result = std::make_shared<Node::Data>(*base);
+  for (const Node::Data::Entry& change : changes->entries) {
+    auto found = std::find_if(result->entries.begin(), result->entries.end(),
+                              [&](const Node::Data::Entry& entry) { return entry.key == change.key; });
+    if (found == result->entries.end())
+      result->entries.push_back(change);
+    else
+      *found = {change.key, change.key_mark, overlaid(found->value, change.value)};
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string in_quotes(std::string_view text) {
@@ -147,9 +164,16 @@ Node Node::with(std::string_view dotted, const Node& value) const {
   }
   Data::Entry& entry = copy->entries[index];
   Node child = index < size() ? (*this)[index] : Node(nullptr, child_path(path_, first), value.mark_, value.mark_);
-  entry.value = rest.empty() ? value.data_ : child.with(rest, value).data_;
+  entry.value = rest.empty() ? overlaid(entry.value, value.data_) : child.with(rest, value).data_;
   entry.key_mark = rest.empty() ? value.mark_ : entry.key_mark;
   return Node(copy, path_, copy->mark, key_mark_);
+}
+
+Node Node::with_all(const Node& changes) const {
+  if (!changes.empty() && changes.kind() != Kind::map) throw changes.error("needs a map of keys and their values");
+  Node result = *this;
+  for (const std::string& key : changes.keys()) result = result.with(key, changes[key]);
+  return result;
 }
 
 }  // namespace keel::config

@@ -26,7 +26,9 @@ std::vector<std::string> enum_names(ResumeFrom) {
 
 void describe(Fields& fields, DataSource& c) {
   fields.add("path", c.path,
-             {.doc = "A pair PREFIX.bin and PREFIX.idx by its prefix, or one .bin or .npy file.",
+             {.doc = "A pair PREFIX.bin and PREFIX.idx by its prefix, or one .bin or .npy file; on resume the contents "
+                     "are compared, not the path.",
+              .on_resume = ignored,
               .required = true,
               .shorthand = true,
               .synonyms = {"prefix", "file"}});

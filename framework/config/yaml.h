@@ -72,8 +72,11 @@ class Node {
   }
 
   // A copy of this tree with `value` (its own location kept) at a dotted path; sections on the way are made as needed.
-  // Throws where the path leads through a text, or through a list by anything but an index in it.
+  // A section laid over a section changes the keys that it has; all else is replaced. Throws where the path leads
+  // through a text, or through a list by anything but an index in it.
   Node with(std::string_view dotted, const Node& value) const;
+  // The same for every key of a map; its keys may be dotted paths: {optimizer.lr: 1e-3, train: {steps: 10}}.
+  Node with_all(const Node& changes) const;
 
  private:
   friend class Builder;

@@ -231,7 +231,13 @@ TEST(Resume, LrMayChangeDataMayNot) {
       message_of([&] { compare_on_resume(stored, now, now.source); }),
       "command line: data.sequence_length=256: data.sequence_length: fixed when a run is resumed: the checkpoint has "
       "128, the config 256 (set it back, or start a new run)");
-  for (const char* fixed : {"seed=2", "batch.sequences=32", "data.train=other", "data.document_mask=true"})
+  for (const char* moved :
+       {"data.train=other", "data.valid=null", "data.valid=[{path: x, weight: 2}]", "train.stop_after=1h"})
+    EXPECT_NO_THROW(compare_on_resume(stored, quickstart({moved}))) << moved;
+  EXPECT_EQ(compare_on_resume(stored, quickstart({"data.valid=[{path: x, weight: 2}]"})).at(0).key,
+            "data.valid.0.weight");
+  for (const char* fixed : {"seed=2", "batch.sequences=32", "data.train=[a, b]", "data.train=[{path: a, weight: 2}]",
+                            "data.document_mask=true"})
     EXPECT_THAT(message_of([&] { compare_on_resume(stored, quickstart({fixed})); }), HasSubstr("fixed")) << fixed;
 }
 

@@ -82,6 +82,17 @@ TEST(With, ReplacesAndMakesSections) {
   EXPECT_THAT(message_of([&] { root.with("", value); }), HasSubstr("no key"));
 }
 
+TEST(With, ASectionOverASectionChangesTheKeysItHas) {
+  Node root = parse("a: {b: 1, c: {d: 2, e: 3}}\nl: [1]\n", "c.yaml");
+  Node arm = parse("a.c: {d: 9}\na: {f: {g: 5}}\nl: [2, 3]\nx.y: {z: 1}\n", "arm");
+  EXPECT_EQ(print_line(root.with_all(arm)), "{a: {b: 1, c: {d: 9, e: 3}, f: {g: 5}}, l: [2, 3], x: {y: {z: 1}}}");
+  EXPECT_EQ(print_line(root.with("a.c", Node::make_null())["a"]), "{b: 1, c: null}");
+  EXPECT_EQ(print_line(root.with("a", parse("3", "arm"))["a"]), "3");
+  EXPECT_EQ(root.with_all(arm)["a"]["c"]["d"].where(), "arm:1:10");
+  EXPECT_EQ(print_line(root.with_all(Node())), print_line(root));
+  EXPECT_THAT(message_of([&] { root.with_all(arm["l"]); }), StartsWith("arm:3:4: l: needs a map"));
+}
+
 TEST(With, LeavesWhatSharesAnAnchorAlone) {
   Node root = parse("a: &x {k: 1}\nb: *x\n", "c.yaml");
   Node changed = root.with("b.k", Node::make_text("2"));
