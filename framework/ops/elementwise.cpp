@@ -6,7 +6,13 @@
 namespace keel::ops {
 namespace {
 
+void require_real(const char* op, const ConstTensor& tensor) {
+  require(tensor.dtype() == DType::f32 || tensor.dtype() == DType::bf16, "{}: a {} tensor, must be fp32 or bf16", op,
+          name_of(tensor.dtype()));
+}
+
 void require_dense(const char* op, const ConstTensor& tensor) {
+  require_real(op, tensor);
   require(tensor.contiguous(), "{}: {} is not contiguous", op, tensor.shape());
 }
 
@@ -14,6 +20,8 @@ void require_dense(const char* op, const ConstTensor& tensor) {
 
 void convert(Tensor y, ConstTensor x) {
   require(y.shape() == x.shape(), "convert: {} from {}", y.shape(), x.shape());
+  require_real("convert", y);
+  require_real("convert", x);
   bool dense = y.contiguous() && x.contiguous();
   require(dense || x.dims() == 2, "convert: strided tensors have two dims, not {}", x.shape());
   if (runs_on_cpu(y, x)) cpu::convert(y, x);

@@ -12,8 +12,8 @@ using onednn::Effort;
 using onednn::Matrix;
 using onednn::Product;
 
-// Large enough that converting costs little beside the product, small enough for the last cache level.
-constexpr int64_t kBlock = 1024;
+// Large enough that oneDNN runs at full rate and converting costs little beside it.
+constexpr int64_t kBlock = 2048;
 
 // [0, size) in equal blocks of at most kBlock, multiples of 16 but for the last.
 int64_t block_size(int64_t size) {
@@ -27,7 +27,7 @@ void for_blocks(int64_t size, const F& f) {
   for (int64_t begin = 0, step = block_size(size); begin < size; begin += step) f(begin, std::min(step, size - begin));
 }
 
-// Grows to kBlock^2 floats on first use, zero bytes where nothing needs it.
+// Grows on first use, up to kBlock^2 floats.
 class Scratch {
  public:
   Matrix matrix(int64_t rows, int64_t columns) {

@@ -12,7 +12,7 @@ namespace keel::ops::cpu {
 void product(const onednn::Product& product, const onednn::Blocked* blocked = nullptr);
 
 // The same through fp32, for processors that do not multiply bf16: bf16 operands are widened and results narrowed block
-// by block, in up to 12 MiB of scratch per calling thread.
+// by block, in up to 48 MiB of scratch per calling thread.
 void widened_product(const onednn::Product& product);
 
 const onednn::Bf16Support& bf16_support();

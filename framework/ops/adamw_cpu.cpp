@@ -1,0 +1,82 @@
+#include "framework/ops/adamw_cpu.h"
+
+#include <cmath>
+
+#include "framework/ops/threads.h"
+#include "framework/tensor/dispatch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/ops/adamw_cpu.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// Once per target, hence after it.
+#include "framework/ops/simd-inl.h"
+// On top of simd-inl.h.
+#include "framework/ops/double_sum-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::ops::HWY_NAMESPACE {
+
+// Every element sees the same operations, in a vector or in a tail, so that a slice has the whole's bits.
+// Returns the sum of squares of the change of the weights.
+template <class Store>
+double update(const AdamwState& state, const float* gradient, const AdamwStep& step, const Store& store_compute) {
+  float *master = state.master.as<float>(), *moment1 = state.moment1.as<float>(), *moment2 = state.moment2.as<float>();
+  // lr m / c1 / (sqrt(v / c2) + eps) = m * rate / (sqrt(v * inverse2) + eps); powers in double, rounded once.
+  const Vec rate = splat(float(step.lr / (1 - std::pow(double(step.beta1), double(step.updates)))));
+  const Vec inverse2 = splat(float(1 / (1 - std::pow(double(step.beta2), double(step.updates)))));
+  const Vec beta1 = splat(step.beta1), rest1 = splat(float(1 - double(step.beta1)));
+  const Vec beta2 = splat(step.beta2), rest2 = splat(float(1 - double(step.beta2)));
+  const Vec gradient_scale = splat(step.gradient_scale), eps = splat(step.eps), decay = splat(step.decay);
+  DoubleVec low = hn::Zero(F64()), high = low;
+  for_vectors(size_t(state.master.elements()), [&](size_t i, auto lanes) HWY_ATTR {
+    const Vec g = hn::Mul(load(gradient + i, lanes), gradient_scale);
+    const Vec w = load(master + i, lanes);
+    const Vec m = hn::MulAdd(beta1, load(moment1 + i, lanes), hn::Mul(rest1, g));
+    const Vec v = hn::MulAdd(beta2, load(moment2 + i, lanes), hn::Mul(rest2, hn::Mul(g, g)));
+    const Vec denominator = hn::Add(hn::Sqrt(hn::Mul(v, inverse2)), eps);
+    const Vec change = hn::MulAdd(decay, w, hn::Div(hn::Mul(m, rate), denominator));
+    const Vec updated = hn::Sub(w, change);
+    store(m, moment1 + i, lanes);
+    store(v, moment2 + i, lanes);
+    store(updated, master + i, lanes);
+    store_compute(updated, i, lanes);
+    add_squares(replace_tail(hn::Sub(updated, w), 0.0f, lanes), low, high);
+  });
+  return sum_of(low, high);
+}
+
+double update_range(const AdamwState& state, ConstTensor gradient, const AdamwStep& step) {
+  if (!state.compute.defined()) return update(state, gradient.as<float>(), step, [](Vec, size_t, auto) HWY_ATTR {});
+  bf16* compute = state.compute.as<bf16>();
+  return update(state, gradient.as<float>(), step,
+                [=](Vec value, size_t i, auto lanes) HWY_ATTR { store(value, compute + i, lanes); });
+}
+
+}  // namespace keel::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace keel::ops::cpu {
+
+HWY_EXPORT(update_range);
+
+double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& step) {
+  constexpr int kChunks = 64;  // fixed: the sum does not depend on the thread count
+  const int64_t n = gradient.elements();
+  double squares[kChunks] = {};
+  for_parts(kChunks, parts_of(n, 4096), [&](int, int64_t begin, int64_t end) {
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      auto part = [&](Tensor whole) { return whole.slice(0, n * chunk / kChunks, n * (chunk + 1) / kChunks); };
+      const AdamwState of_part{part(state.master), part(state.moment1), part(state.moment2),
+                               state.compute.defined() ? part(state.compute) : Tensor()};
+      const ConstTensor slice = gradient.slice(0, n * chunk / kChunks, n * (chunk + 1) / kChunks);
+      squares[chunk] = HWY_DYNAMIC_DISPATCH(update_range)(of_part, slice, step);
+    }
+  });
+  double total = 0;
+  for (double chunk : squares) total += chunk;
+  return total;
+}
+
+}  // namespace keel::ops::cpu
+#endif
