@@ -2,6 +2,9 @@
 
 #include <omp.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "tests/support/compare.h"
 #include "tests/support/reference/adamw.h"
 
@@ -54,6 +57,33 @@ TEST(Adamw, EpsilonStandsOutsideTheRoot) {
   OwnedTensor w({1}, DType::f32), m({1}, DType::f32), v({1}, DType::f32), g = tensor_of({1}, DType::f32, {1e-4});
   adamw({w, m, v, {}}, g, {.lr = 1, .eps = 1e-4f});
   EXPECT_NEAR(to_doubles(w)[0], -0.5, 1e-5);
+}
+
+// tests/golden/README.md says how these came about.
+TEST(Adamw, EqualsGoldenUpdates) {
+  nlohmann::json golden = nlohmann::json::parse(std::ifstream(KEEL_GOLDEN_DIR "/adamw.json"));
+  Values start = golden["start"];
+  ASSERT_GE(golden["cases"].size(), 6u);
+  for (const auto& one : golden["cases"]) {
+    SCOPED_TRACE(one["name"].get<std::string>());
+    auto n = int64_t(start.size());
+    OwnedTensor w = tensor_of({n}, DType::f32, start), m({n}, DType::f32), v({n}, DType::f32);
+    double weight_decay = one["weight_decay"], top_rate = one["lr"];
+    for (size_t i = 0; i < one["factors"].size(); ++i) {
+      double factor = one["factors"][i], rate = top_rate * factor;
+      OwnedTensor g = tensor_of({n}, DType::f32, golden["gradients"][i]);
+      adamw({w, m, v, {}}, g,
+            {.lr = float(rate),
+             .beta1 = one["beta1"],
+             .beta2 = one["beta2"],
+             .eps = one["eps"],
+             .decay = float((one["decay"] == "independent" ? factor : rate) * weight_decay),
+             .updates = int64_t(i) + 1});
+      EXPECT_TRUE(near_by_norm(w, one["parameters"][i], 1e-6));
+      EXPECT_TRUE(near_by_norm(m, one["first_moments"][i], 1e-6));
+      EXPECT_TRUE(near_by_norm(v, one["second_moments"][i], 1e-6));
+    }
+  }
 }
 
 TEST(Adamw, EqualsReferenceOverManyUpdates) {
