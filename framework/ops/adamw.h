@@ -11,8 +11,8 @@ namespace keel::ops {
 
 struct AdamwStep {
   float lr = 0;
-  float beta1 = 0.9f;
-  float beta2 = 0.95f;
+  double beta1 = 0.9;  // double, since 1 - beta enters: 1 - 0.999f is off by 1.3e-5 of itself
+  double beta2 = 0.95;
   float eps = 1e-8f;
   float decay = 0;  // the whole factor: lr * weight_decay, or weight_decay * lr/lr_max where it is independent
   float gradient_scale = 1;

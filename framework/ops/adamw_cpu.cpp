@@ -22,10 +22,10 @@ template <class Store>
 double update(const AdamwState& state, const float* gradient, const AdamwStep& step, const Store& store_compute) {
   float *master = state.master.as<float>(), *moment1 = state.moment1.as<float>(), *moment2 = state.moment2.as<float>();
   // lr m / c1 / (sqrt(v / c2) + eps) = m * rate / (sqrt(v * inverse2) + eps); powers in double, rounded once.
-  const Vec rate = splat(float(step.lr / (1 - std::pow(double(step.beta1), double(step.updates)))));
-  const Vec inverse2 = splat(float(1 / (1 - std::pow(double(step.beta2), double(step.updates)))));
-  const Vec beta1 = splat(step.beta1), rest1 = splat(float(1 - double(step.beta1)));
-  const Vec beta2 = splat(step.beta2), rest2 = splat(float(1 - double(step.beta2)));
+  const Vec rate = splat(float(step.lr / (1 - std::pow(step.beta1, double(step.updates)))));
+  const Vec inverse2 = splat(float(1 / (1 - std::pow(step.beta2, double(step.updates)))));
+  const Vec beta1 = splat(float(step.beta1)), rest1 = splat(float(1 - step.beta1));
+  const Vec beta2 = splat(float(step.beta2)), rest2 = splat(float(1 - step.beta2));
   const Vec gradient_scale = splat(step.gradient_scale), eps = splat(step.eps), decay = splat(step.decay);
   DoubleVec low = hn::Zero(F64()), high = low;
   for_vectors(size_t(state.master.elements()), [&](size_t i, auto lanes) HWY_ATTR {

@@ -25,8 +25,8 @@ double Adamw::step(const Update& update) {
     if (arena.compute_dtype != DType::f32) state.compute = part(arena.compute);
     const double squares = ops::adamw(state, part(arena.gradient),
                                       {.lr = float(update.lr),
-                                       .beta1 = float(options_.beta1),
-                                       .beta2 = float(options_.beta2),
+                                       .beta1 = options_.beta1,
+                                       .beta2 = options_.beta2,
                                        .eps = float(options_.eps),
                                        .decay = arena.decayed ? float(update.decay) : 0.f,
                                        .gradient_scale = float(update.gradient_scale),

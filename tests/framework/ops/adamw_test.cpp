@@ -35,7 +35,7 @@ struct Arena {
 
 AdamwStep typical_step() {
   return {
-      .lr = 3e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 3e-4f, .gradient_scale = 0.37f, .updates = 7};
+      .lr = 3e-3f, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .decay = 3e-4f, .gradient_scale = 0.37f, .updates = 7};
 }
 
 TEST(Adamw, FirstStepWorkedByHand) {
@@ -43,7 +43,7 @@ TEST(Adamw, FirstStepWorkedByHand) {
   // weight decays by 0.001 * 10.
   OwnedTensor w = tensor_of({1}, DType::f32, {10}), m({1}, DType::f32), v({1}, DType::f32), c({1}, DType::bf16);
   OwnedTensor g = tensor_of({1}, DType::f32, {4});
-  AdamwStep step{.lr = 0.5f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 0, .decay = 0.001f, .gradient_scale = 0.5f};
+  AdamwStep step{.lr = 0.5f, .beta1 = 0.9, .beta2 = 0.95, .eps = 0, .decay = 0.001f, .gradient_scale = 0.5f};
   double squares = adamw({w, m, v, c}, g, step);
   EXPECT_NEAR(to_doubles(w)[0], 10 - 0.5 - 0.01, 1e-6);
   EXPECT_NEAR(to_doubles(m)[0], 0.2, 1e-7);

@@ -38,7 +38,7 @@ Values plus(Values a, const Values& b) {
 std::vector<LinearSizes> shapes() {
   std::vector<LinearSizes> shapes{{1, 1, 1},    {1, 7, 5},    {5, 1, 9},    {9, 6, 1},     {64, 64, 64},
                                   {33, 1, 1},   {1, 1, 40},   {1, 130, 1},  {16, 48, 80},  {129, 65, 33},
-                                  {7, 1100, 9}, {1100, 9, 7}, {5, 9, 1100}, {1030, 1, 20}, {200, 17, 2050}};
+                                  {7, 2100, 9}, {2100, 9, 7}, {5, 9, 2100}, {2060, 1, 20}, {200, 17, 2050}};
   for (uint64_t i = 0; i < 12; ++i)
     shapes.push_back(
         {random_integer(7, 3 * i, 1, 150), random_integer(7, 3 * i + 1, 1, 150), random_integer(7, 3 * i + 2, 1, 150)});
