@@ -21,7 +21,7 @@ macro(keel_compiler_settings)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${KEEL_CCACHE})
   endif()
   # Highway: a baseline, AVX2 and two forms of AVX-512 are enough on x86; the others only cost compile time.
-  add_compile_definitions("HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)")
+  add_compile_definitions("HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
 endmacro()
 
 # keel_library(NAME SOURCES a.cpp b.cpp DEPENDS keel::base fmt::fmt): target keel_NAME, alias keel::NAME.
