@@ -49,7 +49,7 @@ struct PackedKeys {
   bool finite = true;
 
   static constexpr int64_t kUnit = 16;  // transposed tiles are whole in this many keys
-  int64_t tile_floats() const { return head_dim * kScoreStride; }
+  int64_t tile_floats() const { return vectors_of(head_dim) * lanes() * kScoreStride; }
   int64_t tiles() const { return (keys + kTileKeys - 1) / kTileKeys; }
   Matrix transposed_tile(int64_t tile) const { return {transposed + tile * tile_floats(), kScoreStride}; }
 
@@ -271,8 +271,10 @@ struct BackwardWorker : Worker {
   template <class T>
   void dot_rows(float* dot, const T* a, int64_t stride, Matrix b, int64_t rows) {
     for (int64_t i = 0; i < rows; ++i) {
+      const T* ahead = a + std::min(i + kRowsAhead, rows - 1) * stride;
       Vec sum = zero();
       for_vectors(size_t(head_dim), [&](size_t j, auto part) HWY_ATTR {
+        hwy::Prefetch(ahead + j);
         sum = hn::MulAdd(load(a + i * stride + int64_t(j), part), hn::Load(F32(), b.row(i) + j), sum);
       });
       dot[i] = sum_of(sum);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/ops/attention_plan.h"
+#include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::ops::HWY_NAMESPACE {
@@ -142,30 +143,38 @@ void add_product(Matrix c, Matrix a, Matrix b, int64_t rows, int64_t columns, co
     }
 }
 
+// Rows of one head lie far apart, where no hardware prefetcher follows: they are asked for this many rows ahead.
+constexpr int64_t kRowsAhead = 8;
+
 // Rows [n, columns] as fp32, times `factor`, zeros up to a whole vector. Whether all values are finite.
 template <class T>
 bool pack_rows(Matrix to, const T* from, int64_t stride, int64_t n, int64_t columns, float factor) {
   Vec poison = zero();
-  for (int64_t i = 0; i < n; ++i)
+  for (int64_t i = 0; i < n; ++i) {
+    const T* ahead = from + std::min(i + kRowsAhead, n - 1) * stride;
     for_vectors(size_t(columns), [&](size_t j, auto part) HWY_ATTR {
+      hwy::Prefetch(ahead + j);
       const Vec x = hn::Mul(load(from + i * stride + j, part), splat(factor));
-      poison = hn::MulAdd(x, zero(), poison);  // NaN once x is NaN or infinite
+      poison = hn::Or(poison, hn::Mul(x, zero()));  // NaN once x is NaN or infinite
       hn::Store(x, F32(), to.row(i) + j);
     });
+  }
   return sum_of(poison) == 0;
 }
 
-// to [columns, n] = from [n, columns] transposed, four rows at a time; `from` is readable up to multiples of four rows
-// and whole vectors.
+// to [columns, n] = from [n, columns] transposed, four rows at a time. Both are accessible up to whole vectors of
+// columns, and n is a multiple of four.
 void transpose(Matrix to, Matrix from, int64_t n, int64_t columns) {
   const F32 f32;
-  HWY_ALIGN float columns_of_four[4 * HWY_MAX_BYTES / sizeof(float)];
+  constexpr int64_t kStep = hn::MaxLanes(F32());
+  HWY_ALIGN float fours[4 * kStep];
   for (int64_t i = 0; i < n; i += 4)
-    for (int64_t j = 0; j < columns; j += lanes()) {
-      const auto row = [&](int64_t next) HWY_ATTR { return hn::Load(f32, from.row(i + next) + j); };
-      hn::StoreInterleaved4(row(0), row(1), row(2), row(3), f32, columns_of_four);
-      const int64_t count = std::min(lanes(), columns - j);
-      for (int64_t c = 0; c < count; ++c) std::memcpy(to.row(j + c) + i, columns_of_four + 4 * c, 4 * sizeof(float));
+    for (int64_t j = 0; j < columns; j += kStep) {
+      const float* at = from.row(i) + j;
+      hn::StoreInterleaved4(hn::Load(f32, at), hn::Load(f32, at + from.stride), hn::Load(f32, at + 2 * from.stride),
+                            hn::Load(f32, at + 3 * from.stride), f32, fours);
+      HWY_UNROLL(16)
+      for (int64_t c = 0; c < kStep; ++c) std::memcpy(to.row(j + c) + i, fours + 4 * c, 4 * sizeof(float));
     }
 }
 
@@ -211,7 +220,7 @@ HWY_INLINE Vec capped(Vec score, float softcap) {
   return hn::Mul(splat(softcap), tanh(hn::Div(score, splat(softcap))));
 }
 
-// Soft-caps a row of scores in place and returns its maximum. What is hidden holds a visible score.
+// The maximum of a row of scores, soft-capped in place. What is hidden holds a visible score.
 HWY_INLINE float row_maximum(float* row, Interval keys, float softcap, Vec& largest) {
   const F32 f32;
   Vec maximum = hn::Load(f32, row + keys.begin), minimum = maximum;
@@ -226,50 +235,65 @@ HWY_INLINE float row_maximum(float* row, Interval keys, float softcap, Vec& larg
   return max_of(capped(maximum, softcap));
 }
 
-// scores of row i become exp(score - maximum); sums and the output so far are brought to the new maximum.
-HWY_INLINE void softmax_row(Softmax& state, int64_t i, float* row, Interval keys, Interval seen, Vec& largest,
-                            float* out, int64_t columns) {
+// The sum of exp(score - maximum) * (score - maximum).
+HWY_INLINE float weighted_sum(const float* row, Interval keys, float maximum) {
+  Vec sum = zero();
+  for_keys(keys, [&](int64_t j) HWY_ATTR {
+    const Vec t = hn::Max(hn::Sub(hn::Load(F32(), row + j), splat(maximum)), splat(-100.f));
+    sum = hn::MulAdd(fast_exp(t), t, sum);
+  });
+  return sum_of(sum);
+}
+
+// Scores become exp(score - maximum); their sum.
+HWY_INLINE float exponentials(float* row, Interval keys, float maximum) {
   const F32 f32;
-  hide(row, keys, seen, row[seen.begin]);
-  const float old_maximum = state.maximum[i];
-  const float maximum = std::max(old_maximum, row_maximum(row, keys, state.softcap, largest));
-  hide(row, keys, seen, -HUGE_VALF);
   const Vec shift = splat(maximum);
-  Vec sum = zero(), weighted = zero();
-  if (state.want_entropy) {
-    for_keys(keys, [&](int64_t j) HWY_ATTR {
-      const Vec t = hn::Max(hn::Sub(hn::Load(f32, row + j), shift), splat(-100.f));
-      weighted = hn::MulAdd(fast_exp(t), t, weighted);
-    });
-  }
+  Vec sum = zero();
   for_keys(keys, [&](int64_t j) HWY_ATTR {
     const Vec p = fast_exp(hn::Sub(hn::Load(f32, row + j), shift));
     sum = hn::Add(sum, p);
     hn::Store(p, f32, row + j);
   });
-  if (maximum != old_maximum) {
-    const Vec factor = fast_exp(hn::Sub(splat(old_maximum), shift));
-    const float scale = hn::GetLane(factor);
-    if (state.sum[i] > 0) state.weighted[i] = scale * (state.weighted[i] + state.sum[i] * (old_maximum - maximum));
-    state.sum[i] *= scale;
-    state.maximum[i] = maximum;
-    for_vectors(size_t(columns),
-                [&](size_t j, auto) HWY_ATTR { hn::Store(hn::Mul(factor, hn::Load(f32, out + j)), f32, out + j); });
-  }
-  state.sum[i] += sum_of(sum);
-  state.weighted[i] += sum_of(weighted);
+  return sum_of(sum);
 }
 
-// Scores of the tile's rows to unnormalised probabilities; out [rows, columns] is the output so far.
+// Brings the sums of row i, and its output so far, to a new maximum.
+HWY_INLINE void raise_maximum(Softmax& state, int64_t i, float maximum, float* out, int64_t columns) {
+  const float rise = state.maximum[i] - maximum;
+  const Vec factor = fast_exp(splat(rise));
+  const float scale = hn::GetLane(factor);
+  state.maximum[i] = maximum;
+  if (state.sum[i] == 0) return;  // the first keys of this row
+  state.weighted[i] = scale * (state.weighted[i] + state.sum[i] * rise);
+  state.sum[i] *= scale;
+  for_vectors(size_t(columns),
+              [&](size_t j, auto) HWY_ATTR { hn::Store(hn::Mul(factor, hn::Load(F32(), out + j)), F32(), out + j); });
+}
+
+// Scores of the tile's rows to unnormalised probabilities; out [rows, columns] is the output so far. All maxima come
+// first: rows do not wait for one another.
 void softmax_rows(Softmax& state, const TileView& view, int64_t first, Matrix scores, Matrix out, int64_t columns) {
   Vec largest = splat(state.largest);
   for (int64_t i = 0; i < view.rows; ++i) {
     const Interval keys = padded(view.group[i / kGroup]), seen = view.row[i];
+    float* row = scores.row(i);
+    if (seen.empty()) continue;
+    hide(row, keys, seen, row[seen.begin]);
+    const float maximum = row_maximum(row, keys, state.softcap, largest);
+    hide(row, keys, seen, -HUGE_VALF);
+    if (maximum > state.maximum[first + i]) raise_maximum(state, first + i, maximum, out.row(i), columns);
+  }
+  for (int64_t i = 0; i < view.rows; ++i) {
+    const Interval keys = padded(view.group[i / kGroup]), seen = view.row[i];
+    float* row = scores.row(i);
     if (seen.empty()) {
-      std::fill(scores.row(i) + keys.begin, scores.row(i) + keys.end, 0.f);
-    } else {
-      softmax_row(state, first + i, scores.row(i), keys, seen, largest, out.row(i), columns);
+      std::fill(row + keys.begin, row + keys.end, 0.f);
+      continue;
     }
+    const float maximum = state.maximum[first + i];
+    if (state.want_entropy) state.weighted[first + i] += weighted_sum(row, keys, maximum);
+    state.sum[first + i] += exponentials(row, keys, maximum);
   }
   state.largest = max_of(largest);
 }
