@@ -2,37 +2,25 @@
 // hwy/foreach_target.h, by the file that holds the kernels; hence no include guard. The file that includes it opens
 // its own HWY_BEFORE_NAMESPACE() and namespace keel::ops::HWY_NAMESPACE.
 //
-<<<<<<< HEAD
 //   for_vectors(n, [&](size_t i, auto lanes) KEEL_LANES { store(hn::Neg(load(x + i, lanes)), y + i, lanes); });
 //   float sum = sum_over(n, [&](size_t i, auto lanes, Vec sum) KEEL_LANES { return hn::Add(sum, load(x + i, lanes));
 //   });
-=======
-//   Vec total = zero();
-//   for_vectors(n, [&](size_t i, auto lanes) HWY_ATTR { total = hn::Add(total, load(x + i, lanes)); });
-//   float sum = sum_of(total);
->>>>>>> 342109a (Add tiled attention on CPUs, forward and backward, with its reference and tests)
 #include <cstring>
 
 #include "framework/tensor/dtype.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
-<<<<<<< HEAD
 // Behind the parameters of a lambda that works on vectors: for the target at hand, and never a call per vector.
 #undef KEEL_LANES
 #define KEEL_LANES HWY_ATTR __attribute__((always_inline))
 
-=======
->>>>>>> 342109a (Add tiled attention on CPUs, forward and backward, with its reference and tests)
 HWY_BEFORE_NAMESPACE();
 namespace keel::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using F32 = hn::ScalableTag<float>;
-<<<<<<< HEAD
 using I32 = hn::RebindToSigned<F32>;
-=======
->>>>>>> 342109a (Add tiled attention on CPUs, forward and backward, with its reference and tests)
 using U32 = hn::RebindToUnsigned<F32>;
 using U16 = hn::Rebind<uint16_t, F32>;
 using Vec = hn::Vec<F32>;
@@ -65,7 +53,6 @@ HWY_INLINE float max_of(Vec v) {
   return hn::GetLane(hn::MaxOfLanes(F32(), v));
 }
 
-<<<<<<< HEAD
 // The sum over the lanes of f(i, lanes, total), which returns total with its own term added. Four totals take turns, so
 // that an addition need not wait for the one before it.
 template <class F>
@@ -84,19 +71,13 @@ HWY_INLINE float sum_over(size_t n, const F& f) {
   return sum_of(hn::Add(hn::Add(a, b), hn::Add(c, d)));
 }
 
-=======
->>>>>>> 342109a (Add tiled attention on CPUs, forward and backward, with its reference and tests)
 // The 32 bits whose upper half is v as bf16, rounded to nearest even; NaN stays NaN.
 HWY_INLINE hn::Vec<U32> bf16_bits(Vec v) {
   const U32 u;
   const auto bits = hn::BitCast(u, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1u));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fffu)));
-<<<<<<< HEAD
   return hn::Or(rounded, hn::BitCast(u, hn::VecFromMask(F32(), hn::IsNaN(v))));
-=======
-  return hn::BitCast(u, hn::IfThenElse(hn::IsNaN(v), hn::NaN(F32()), hn::BitCast(F32(), rounded)));
->>>>>>> 342109a (Add tiled attention on CPUs, forward and backward, with its reference and tests)
 }
 
 // v as it would be read back after a store to T.
@@ -125,11 +106,7 @@ HWY_INLINE void store(Vec v, float* p, Whole) {
   hn::StoreU(v, F32(), p);
 }
 HWY_INLINE void store(Vec v, bf16* p, Whole) {
-<<<<<<< HEAD
   const auto half = hn::DemoteTo(U16(), hn::BitCast(I32(), hn::ShiftRight<16>(bf16_bits(v))));
-=======
-  const auto half = hn::TruncateTo(U16(), hn::ShiftRight<16>(bf16_bits(v)));
->>>>>>> 342109a (Add tiled attention on CPUs, forward and backward, with its reference and tests)
   hn::StoreU(half, U16(), reinterpret_cast<uint16_t*>(p));
 }
 template <class T>
@@ -147,7 +124,6 @@ HWY_INLINE Vec replace_tail(Vec v, float value, Part part) {
   return hn::IfThenElse(hn::FirstN(F32(), part.count), v, splat(value));
 }
 
-<<<<<<< HEAD
 // e^v to about 1 unit in the last place; 0 below -87.33 (the smallest normal number), infinite above 88.72. NaN gives
 // NaN. v = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 q(r), q through (e^r - 1 - r) / r^2 at Chebyshev nodes.
 HWY_INLINE Vec exp(Vec v) {
@@ -165,12 +141,6 @@ HWY_INLINE Vec exp(Vec v) {
   const Vec scaled = hn::BitCast(F32(), hn::Add(hn::BitCast(I32(), power), exponent));
   const Vec result = hn::IfThenElse(hn::Le(v, splat(88.72f)), scaled, hn::Add(v, hn::Inf(F32())));
   return hn::IfThenZeroElse(hn::Lt(v, splat(-87.33f)), result);
-=======
-// e^v to about 2 units in the last place; 0 below -104, infinite above 89. NaN gives NaN.
-HWY_INLINE Vec exp(Vec v) {
-  const Vec bounded = hn::Min(v, splat(89.f));
-  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(F32(), bounded));
->>>>>>> 342109a (Add tiled attention on CPUs, forward and backward, with its reference and tests)
 }
 HWY_INLINE Vec tanh(Vec v) {
   const Vec bounded = hn::Max(splat(-20.f), hn::Min(v, splat(20.f)));
