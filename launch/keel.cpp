@@ -23,7 +23,6 @@ int run(int argc, char** argv, comm::World& world) {
   add_inspect(program);
   add_tokenize(program);
   add_ngram(program);
-  add_bench(program, world);
   add_doctor(program, world);
   try {
     program.parse(argc, argv);

@@ -10,12 +10,11 @@
 #include "framework/ops/product_rate.h"
 #include "framework/train/evaluation_hook.h"
 #include "framework/train/progress_hook.h"
-#include "framework/train/stability_hook.h"
 #include "framework/train/time_limit_hook.h"
-#include "framework/train/trainer.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
-#include "launch/run_setup.h"
+#include "launch/loaded_model.h"
+#include "launch/train_options.h"
 
 namespace keel {
 namespace {
@@ -26,70 +25,13 @@ struct Arguments {
   bool print_config = false;
 };
 
-optim::ScheduleKind schedule_kind(config::ScheduleKind kind) {
-  switch (kind) {
-    case config::ScheduleKind::cosine:
-      return optim::ScheduleKind::cosine;
-    case config::ScheduleKind::wsd:
-      return optim::ScheduleKind::warmup_stable_decay;
-    default:
-      return optim::ScheduleKind::constant;
-  }
-}
-
-train::TrainerOptions trainer_options(const config::RunConfig& run) {
-  train::TrainerOptions options;
-  options.total_steps = run.total_steps();
-  options.schedule = {.kind = schedule_kind(run.schedule.kind),
-                      .peak = run.optimizer.lr,
-                      .warmup_steps = run.schedule.warmup_steps,
-                      .total_steps = options.total_steps,
-                      .decay_steps = run.schedule.decay_steps.value_or(0),
-                      .final_ratio = run.schedule.final_ratio};
-  options.adamw = {run.optimizer.beta1, run.optimizer.beta2, run.optimizer.eps};
-  options.weight_decay = run.optimizer.weight_decay;
-  options.independent_decay = run.optimizer.decay == config::DecayKind::independent;
-  options.clip_norm = run.optimizer.clip_norm.value_or(0);
-  options.qk_clip_tau = run.stability.qk_clip ? run.stability.qk_clip->tau : 0;
-  options.loss = {run.train.z_loss, run.train.label_smoothing};
-  options.telemetry_every = run.telemetry.every.value_or(0);
-  options.zero = run.parallel.zero;
-  return options;
-}
-
-train::StabilityOptions stability_options(const config::StabilityConfig& c) {
-  return {.max_skips = c.max_skips,
-          .spikes = c.spike.enabled,
-          .spike = {c.spike.window, c.spike.min_history, c.spike.sigmas, c.spike.deviation_floor}};
-}
-
-// Where nothing bounds a head's logits that QK-clip could scale, the config is refused.
-void check_qk_clip(const FullConfig& config) {
-  if (!config.run.stability.qk_clip) return;
-  for (int64_t layer = 0; layer < config.model.layers; ++layer) {
-    const bool normalised = config.model.qk_kind(layer) != ops::QkNormKind::none;
-    const bool gains = config.model.attention.qk_norm.weight != nn::QkWeight::none;
-    if (normalised && !gains && config.model.scale_kind(layer) == nn::LogitScaleKind::fixed)
-      throw config.run.source["stability"]["qk_clip"].error(
-          "layer {} has QK-Norm without gains and a fixed logit scale, so there is nothing to scale", layer);
-  }
-}
-
 volatile std::sig_atomic_t signal_seen = 0;
 
 void on_signal(int) {
   signal_seen = 1;
 }
 
-train::Throughput throughput_of(const nn::ModelCost& cost, comm::World& world, DType type) {
-  const double attention = cost.attention_operations, products = 6.0 * double(cost.product_parameters);
-  const double own = ops::measure_product_rate(type, 1024, 0.3);
-  return {.operations_full = products + attention,
-          .operations_causal = products + attention / 2,
-          .peak_operations_per_second = comm::all_reduce_value(world.all(), own)};
-}
-
-// All parts of one run, in the order in which they are made.
+// One run: its parts are members, in the order in which they are made.
 class TrainingRun {
  public:
   TrainingRun(comm::World& world, FullConfig config)
@@ -101,38 +43,36 @@ class TrainingRun {
         training_data_(open_training_data(config_)),
         order_(training_data_.training_order(uint64_t(config_.run.seed))),
         mesh_(world.all(), int(layout_.tensor)),
-        group_(mesh_.tensor()) {}
+        group_(mesh_.tensor()),
+        sizes_(batch_sizes(config_, layout_)),
+        speaker_(world.rank() == 0) {}
 
   int run();
 
  private:
-  void claim_directory();
   void prepare_data();
-  void announce(const train::BatchSizes& sizes);
-  void resume_or_initialise(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint,
-                            train::RunFilesHook& files);
+  void claim_directory();
+  void announce();
+  train::Throughput throughput();
+  checkpoints::CheckpointOptions checkpoint_options();
+  void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
+  int tell_ending(const train::Ending& ending, int64_t step);
 
   comm::World& world_;
   FullConfig config_;
   config::Layout layout_;
-  std::string directory_;
+  std::string directory_, environment_;
   models::Decoder decoder_;
   data::Dataset training_data_;
   data::SampleOrder order_;
   parallel::Mesh mesh_;
   parallel::TensorParallel group_;
+  train::BatchSizes sizes_;
+  bool speaker_;
   std::optional<data::Dataset> validation_data_;
   io::IoThread io_;
   std::optional<io::RunLock> lock_;
 };
-
-void TrainingRun::claim_directory() {
-  world_.on_rank_0([&] {
-    io::create_directories(directory_);
-    lock_.emplace(directory_);
-    return std::string();
-  });
-}
 
 void TrainingRun::prepare_data() {
   training_data_.check_batch({.global_batch = config_.run.batch.sequences, .data_ranks = int(layout_.data)});
@@ -145,13 +85,22 @@ void TrainingRun::prepare_data() {
   });
 }
 
-void TrainingRun::announce(const train::BatchSizes& sizes) {
-  const nn::ModelCost cost = decoder_.cost(config_.run.data.sequence_length);
+void TrainingRun::claim_directory() {
+  environment_ = environment_text(world_);
+  world_.on_rank_0([&] {
+    io::create_directories(directory_);
+    lock_.emplace(directory_);
+    return std::string();
+  });
+}
+
+void TrainingRun::announce() {
+  const nn::ModelCost cost = decoder_.cost(sizes_.length);
   log::info("{}: {} parameters ({} in QK-Norm), {} ranks = tensor {} x data {}, {} threads each, {}", config_.run.name,
             human_count(double(cost.parameters)), human_count(double(cost.qk_norm_parameters)), world_.size(),
             layout_.tensor, layout_.data, world_.threads(), name_of(activation_type(config_)));
   log::info("a step: {} sequences of {} tokens, {} micro-steps of {} on each data rank", config_.run.batch.sequences,
-            sizes.length, sizes.micro_steps, sizes.micro_sequences);
+            sizes_.length, sizes_.micro_steps, sizes_.micro_sequences);
   int64_t decayed = 0, plain = 0;
   for (const nn::Parameter& parameter : decoder_.parameters().all())
     (parameter.spec.decayed ? decayed : plain) += parameter.spec.shape.elements();
@@ -159,69 +108,103 @@ void TrainingRun::announce(const train::BatchSizes& sizes) {
             human_count(double(plain)));
 }
 
-void TrainingRun::resume_or_initialise(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint,
-                                       train::RunFilesHook&) {
-  const std::optional<std::string> path = checkpoint.find(config_.run.checkpoint.resume);
-  if (path) {
-    checkpoint.load(*path);
-    log::info("resumed from {} at step {}", *path, trainer.progress().step);
+train::Throughput TrainingRun::throughput() {
+  const nn::ModelCost cost = decoder_.cost(sizes_.length);
+  const double products = 6.0 * double(cost.product_parameters);
+  const double own = ops::measure_product_rate(activation_type(config_), 1024, 0.3);
+  return {.operations_full = products + cost.attention_operations,
+          .operations_causal = products + cost.attention_operations / 2,
+          .peak_operations_per_second = comm::all_reduce_value(world_.all(), own)};
+}
+
+checkpoints::CheckpointOptions TrainingRun::checkpoint_options() {
+  const config::CheckpointConfig& c = config_.run.checkpoint;
+  return {.directory = directory_ + "/checkpoints",
+          .every = c.every.value_or(0),
+          .keep = c.keep,
+          .final = c.final,
+          .mpi_hints = {c.mpi_hints.begin(), c.mpi_hints.end()},
+          .config = config_.text(),
+          .environment = environment_,
+          .data_fingerprint = training_data_.fingerprint_text(uint64_t(config_.run.seed)),
+          .qk_norm = qk_norm_text(config_.model),
+          .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); }};
+}
+
+// Weights and progress: from a checkpoint, or from the seed.
+void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files) {
+  const auto& resume = config_.run.checkpoint.resume;
+  const std::string* path = std::get_if<std::string>(&resume);
+  const std::string word =
+      std::get_if<config::ResumeFrom>(&resume) && std::get<config::ResumeFrom>(resume) == config::ResumeFrom::none
+          ? "none"
+          : "auto";
+  if (const auto found = checkpoint.find(path ? *path : word)) {
+    const std::vector<std::string> changes = checkpoint.load(*found);
+    log::info("going on from {} at step {}", *found, trainer.progress().step);
+    for (const std::string& change : changes) {
+      log::info("changed since: {}", change);
+      files.note("config_changed", {{"change", change}});
+    }
   } else {
     decoder_.parameters().initialise(uint64_t(config_.run.seed));
   }
   trainer.weights_changed();
+  if (!speaker_) return;
+  io::write_file(directory_ + "/config.yaml", config_.text());
+  io::write_file(directory_ + "/environment.json", environment_);
+}
+
+int TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
+  switch (ending.outcome) {
+    case train::Outcome::done:
+      log::info("done after {} steps: {}", step, directory_);
+      return 0;
+    case train::Outcome::unstable:
+      if (speaker_) log::error("stopped at step {}: {}", step, ending.reason);
+      return 3;
+    default:
+      log::info("{}; saved at step {}, and the same command goes on", ending.reason, step);
+      return 4;
+  }
 }
 
 int TrainingRun::run() {
   check_qk_clip(config_);
   prepare_data();
   claim_directory();
-  const train::BatchSizes sizes = batch_sizes(config_, layout_);
-  decoder_.allocate(decoder_layout(config_, mesh_, group_, {sizes.micro_sequences, sizes.length}, true));
-  announce(sizes);
+  decoder_.allocate(decoder_layout(config_, mesh_, group_, {sizes_.micro_sequences, sizes_.length}, true));
+  announce();
 
-  train::StepBatches batches(training_data_, sizes, config_.run.data.document_mask);
-  train::Trainer trainer(decoder_, mesh_, batches, order_, trainer_options(config_.run));
-  const train::Throughput throughput = throughput_of(decoder_.cost(sizes.length), world_, activation_type(config_));
-  const bool speaker = world_.rank() == 0;
-  train::RunFilesHook files(io_, {directory_, speaker, config_.run.telemetry.tensorboard, throughput});
-  train::StabilityHook stability(stability_options(config_.run.stability));
-  train::ProgressHook progress({.speaker = speaker,
-                                .terminal = isatty(STDERR_FILENO) == 1,
-                                .every = config_.run.log.every,
-                                .total_steps = config_.run.total_steps(),
-                                .throughput = throughput});
+  const config::RunConfig& run = config_.run;
+  const train::Throughput throughput = this->throughput();
+  train::StepBatches batches(training_data_, sizes_, run.data.document_mask);
+  train::Trainer trainer(decoder_, mesh_, batches, order_, trainer_options(run));
+  train::StabilityHook stability(stability_options(run.stability));
   train::TimeLimitHook time_limit(
-      config_.run.train.stop_after ? double(config_.run.train.stop_after->count()) : 0, [] { return signal_seen != 0; },
+      run.train.stop_after ? double(run.train.stop_after->count()) : 0, [] { return signal_seen != 0; },
       [&] { trainer.request_stop(); });
+  train::RunFilesHook files(io_, {directory_, speaker_, run.telemetry.tensorboard, throughput});
+  train::ProgressHook progress({speaker_, isatty(STDERR_FILENO) == 1, run.log.every, run.total_steps(), throughput});
   std::optional<train::Evaluation> evaluation;
   std::optional<train::EvaluationHook> evaluation_hook;
   if (validation_data_) {
-    evaluation.emplace(*validation_data_, sizes, config_.run.data.document_mask,
-                       config_.run.eval.sequences.value_or(0));
-    evaluation_hook.emplace(*evaluation, decoder_, mesh_, files, config_.run.eval.every.value_or(0),
-                            config_.run.total_steps());
+    evaluation.emplace(*validation_data_, sizes_, run.data.document_mask, run.eval.sequences.value_or(0));
+    evaluation_hook.emplace(*evaluation, decoder_, mesh_, files, run.eval.every.value_or(0), run.total_steps());
   }
   checkpoints::CheckpointHook checkpoint(
-      checkpoint_parts(config_, directory_, world_, mesh_, io_, trainer, training_data_));
+      {world_.all(), world_.io_comm(), io_, decoder_.parameters(), mesh_, trainer, run.parallel.zero},
+      checkpoint_options());
 
-  trainer.add(stability);
-  trainer.add(time_limit);
-  trainer.add(files);
-  trainer.add(progress);
+  for (train::Hook* hook : std::initializer_list<train::Hook*>{&stability, &time_limit, &files, &progress})
+    trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
   trainer.add(checkpoint);
-  resume_or_initialise(trainer, checkpoint, files);
-  if (speaker) write_environment(directory_, config_.text(), world_);
-
+  start(trainer, checkpoint, files);
   std::signal(SIGTERM, on_signal);
   std::signal(SIGUSR1, on_signal);
   const train::Ending ending = trainer.run();
-  if (ending.outcome == train::Outcome::done) log::info("done: {}", directory_);
-  if (ending.outcome == train::Outcome::unstable)
-    log::error("stopped at step {}: {}", trainer.progress().step, ending.reason);
-  if (ending.outcome == train::Outcome::saved_early)
-    log::info("{}: saved in {}; the same command goes on", ending.reason, directory_);
-  return ending.outcome == train::Outcome::done ? 0 : ending.outcome == train::Outcome::unstable ? 3 : 4;
+  return tell_ending(ending, trainer.progress().step);
 }
 
 int run(const Arguments& arguments, comm::World& world) {

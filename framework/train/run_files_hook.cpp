@@ -44,6 +44,8 @@ void RunFilesHook::start(const Progress& progress) {
     tensorboard_.emplace(options_.directory + "/tensorboard", progress.step > 0 ? progress.step + 1 : 0);
   telemetry_.emplace(io_, options_.directory + "/telemetry.h5", progress.step);
   event(progress.step > 0 ? "resume" : "start", {{"step", progress.step}, {"updates", progress.updates}});
+  for (const auto& [kind, fields] : noted_) event(kind, fields);
+  noted_.clear();
 }
 
 Verdict RunFilesHook::after_step(const StepReport& report, const Verdict& verdict, const Progress&) {
@@ -106,11 +108,17 @@ void RunFilesHook::write_telemetry(const StepReport& report) {
   io_.check();
 }
 
-void RunFilesHook::event(const std::string& kind, io::Json fields) {
-  if (!events_) return;
+void RunFilesHook::event(const std::string& kind, const io::Json& fields) {
   io::Json line = {{"event", kind}};
   line.update(fields);
   events_->write(line);
+}
+
+void RunFilesHook::note(const std::string& kind, io::Json fields) {
+  if (events_)
+    event(kind, fields);
+  else if (options_.writer)
+    noted_.emplace_back(kind, std::move(fields));
 }
 
 void RunFilesHook::scalars(int64_t step, std::span<const io::Scalar> scalars) {

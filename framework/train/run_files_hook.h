@@ -40,19 +40,21 @@ class RunFilesHook : public Hook {
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
   void finish(const Progress& progress) override;
 
-  // A line in events.jsonl.
-  void event(const std::string& kind, io::Json fields);
+  // A line in events.jsonl; noted before the run has started, it follows the line that says so.
+  void note(const std::string& kind, io::Json fields);
   // Scalars that do not come from a step's report: evaluation.
   void scalars(int64_t step, std::span<const io::Scalar> scalars);
-  // Per-head values of a step, [layers, heads].
+  // A line in metrics.jsonl beside those of steps.
   void metrics_line(const io::Json& line);
 
  private:
+  void event(const std::string& kind, const io::Json& fields);
   void write_metrics(const StepReport& report, const Verdict& verdict);
   void write_telemetry(const StepReport& report);
 
   io::IoThread& io_;
   RunFilesOptions options_;
+  std::vector<std::pair<std::string, io::Json>> noted_;
   std::optional<io::JsonLinesWriter> metrics_, events_;
   std::optional<io::TensorBoardWriter> tensorboard_;
   std::optional<io::Telemetry> telemetry_;

@@ -1,0 +1,37 @@
+// keel doctor: what this machine and this build offer, and what they cost.
+#include "framework/base/build_config.h"
+#include "framework/ops/matmul.h"
+#include "framework/ops/product_rate.h"
+#include "launch/commands.h"
+#include "launch/environment.h"
+
+namespace keel {
+namespace {
+
+void run(comm::World& world) {
+  const double fp32 = ops::measure_product_rate(DType::f32, 1024, 0.5),
+               bf16 = ops::measure_product_rate(DType::bf16, 1024, 0.5);
+  if (world.rank() != 0) return;
+  fmt::print("keel      {} ({}), {}, {}\n", KEEL_VERSION, KEEL_COMMIT, KEEL_COMPILER, KEEL_BUILD_TYPE);
+  fmt::print("cpu       {}; {}\n", cpu_model(), cpu_features());
+  fmt::print("ranks     {} ({} on this host), {} threads each\n", world.size(), world.local_size(), world.threads());
+  fmt::print("mpi       {}, with threads\n", mpi_version());
+  fmt::print("hdf5      {}\n", hdf5_version());
+  fmt::print("products  {}\n", ops::product_backend());
+  fmt::print("          fp32 {:.0f} GFLOP/s, bf16 {:.0f} GFLOP/s on this rank\n", fp32 / 1e9, bf16 / 1e9);
+  if (!ops::bf16_products_are_native())
+    fmt::print(
+        "          this CPU does not multiply bf16: precision bf16 runs as fp32 products of rounded values, at {:.0f}% "
+        "of the\n"
+        "          speed of precision fp32, and saves memory only\n",
+        100 * bf16 / fp32);
+  fmt::print("cuda      not in this build\n");
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& program, comm::World& world) {
+  program.add_subcommand("doctor", "What this machine and this build offer")->callback([&world] { run(world); });
+}
+
+}  // namespace keel

@@ -1,0 +1,19 @@
+// What a run ran on: stored with the run and in every checkpoint, so that a difference in bits can be explained.
+#pragma once
+
+#include <string>
+
+#include "framework/comm/world.h"
+
+namespace keel {
+
+// JSON: version, commit, compiler, host names, CPU, threads, libraries. Collective.
+std::string environment_text(comm::World& world);
+
+// Facts of this machine, for `keel doctor` too.
+std::string cpu_model();
+std::string cpu_features();  // of those that matter here: "avx2 fma", "avx512f avx512_bf16"
+std::string mpi_version();
+std::string hdf5_version();
+
+}  // namespace keel

@@ -1,0 +1,38 @@
+// keel eval CKPT [--data PREFIX]
+#include "framework/train/evaluation.h"
+#include "launch/commands.h"
+#include "launch/loaded_model.h"
+
+namespace keel {
+namespace {
+
+struct Arguments {
+  std::string checkpoint, data;
+  int64_t sequences = 0;
+};
+
+void run(const Arguments& arguments, comm::World& world) {
+  LoadOptions options{.path = arguments.checkpoint};
+  if (!arguments.data.empty()) options.overrides.push_back("data.valid=" + arguments.data);
+  LoadedModel model(world, options);
+  const data::Dataset dataset = open_validation_data(model.config);
+  train::Evaluation evaluation(dataset, model.sizes, model.config.run.data.document_mask, arguments.sequences);
+  const train::EvaluationResult result = evaluation.run(model.decoder, model.mesh);
+  if (world.rank() != 0) return;
+  fmt::print("step {}: loss {:.4f} nats per token", model.step, result.loss);
+  if (result.nats_per_byte > 0) fmt::print(", {:.4f} nats per byte", result.nats_per_byte);
+  fmt::print(" over {} tokens ({:.1f} s)\n", result.counted_tokens, result.seconds);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program, comm::World& world) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand("eval", "Loss of a checkpoint on held-out text");
+  command->add_option("checkpoint", arguments->checkpoint, "step-NNNNNNNN.h5")->required();
+  command->add_option("--data", arguments->data, "Prefix of the token files (default: data.valid of the run)");
+  command->add_option("--sequences", arguments->sequences, "How many samples, from the first on (default: all)");
+  command->callback([arguments, &world] { run(*arguments, world); });
+}
+
+}  // namespace keel

@@ -1,0 +1,51 @@
+#include "launch/loaded_model.h"
+
+#include "checkpoints/agreement.h"
+
+namespace keel {
+namespace {
+
+// The config that the checkpoint stores, read on rank 0 and told to all.
+FullConfig stored_config(comm::World& world, const LoadOptions& options) {
+  const std::string text = world.on_rank_0([&] {
+    io::IoThread io;
+    return checkpoints::read_contents(io, options.path).state.config;
+  });
+  return parse_full_config(text, options.path, options.overrides);
+}
+
+train::BatchSizes sizes_of(const FullConfig& config, const LoadOptions& options) {
+  train::BatchSizes sizes{.micro_sequences = options.sequences, .length = options.length, .micro_steps = 1};
+  if (sizes.length == 0) sizes.length = config.run.data.sequence_length;
+  if (sizes.micro_sequences == 0) sizes.micro_sequences = std::max<int64_t>(1, 4096 / sizes.length);
+  return sizes;
+}
+
+}  // namespace
+
+std::string qk_norm_text(const models::DecoderConfig& model) {
+  const config::Node qk = config::to_node(model)["attention"]["qk_norm"];
+  if (qk["kind"].text() == "none") return "none";
+  std::string text = qk["kind"].text();
+  for (const char* key : {"scope", "weight", "zero_centered", "placement", "layers"})
+    text += fmt::format(", {} {}", key, qk[key].text());
+  return text;
+}
+
+LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
+    : config(stored_config(world, options)),
+      sizes(sizes_of(config, options)),
+      mesh(world.all(), options.as_data_ranks ? 1 : world.size()),
+      group(mesh.tensor()),
+      decoder(config.model) {
+  decoder.allocate(decoder_layout(config, mesh, group, {sizes.micro_sequences, sizes.length}, false));
+  checkpoints::together(world.all(), [&] {
+    io::IoThread io;
+    step = checkpoints::read_contents(io, options.path).state.progress.step;
+    checkpoints::read_tensors(io, options.path, {decoder.parameters(), nullptr, false}, qk_norm_text(config.model));
+  });
+  decoder.parameters().round_to_compute();
+  decoder.refresh();
+}
+
+}  // namespace keel

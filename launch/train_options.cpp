@@ -1,0 +1,69 @@
+#include "launch/train_options.h"
+
+namespace keel {
+namespace {
+
+optim::ScheduleKind schedule_kind(config::ScheduleKind kind) {
+  switch (kind) {
+    case config::ScheduleKind::cosine:
+      return optim::ScheduleKind::cosine;
+    case config::ScheduleKind::wsd:
+      return optim::ScheduleKind::warmup_stable_decay;
+    default:
+      return optim::ScheduleKind::constant;
+  }
+}
+
+}  // namespace
+
+train::TrainerOptions trainer_options(const config::RunConfig& run) {
+  train::TrainerOptions options;
+  options.total_steps = run.total_steps();
+  options.schedule = {.kind = schedule_kind(run.schedule.kind),
+                      .peak = run.optimizer.lr,
+                      .warmup_steps = run.schedule.warmup_steps,
+                      .total_steps = options.total_steps,
+                      .decay_steps = run.schedule.decay_steps.value_or(0),
+                      .final_ratio = run.schedule.final_ratio};
+  options.adamw = {run.optimizer.beta1, run.optimizer.beta2, run.optimizer.eps};
+  options.weight_decay = run.optimizer.weight_decay;
+  options.independent_decay = run.optimizer.decay == config::DecayKind::independent;
+  options.clip_norm = run.optimizer.clip_norm.value_or(0);
+  options.qk_clip_tau = run.stability.qk_clip ? run.stability.qk_clip->tau : 0;
+  options.loss = {run.train.z_loss, run.train.label_smoothing};
+  options.telemetry_every = run.telemetry.every.value_or(0);
+  options.zero = run.parallel.zero;
+  return options;
+}
+
+train::StabilityOptions stability_options(const config::StabilityConfig& c) {
+  return {.max_skips = c.max_skips,
+          .spikes = c.spike.enabled,
+          .spike = {c.spike.window, c.spike.min_history, c.spike.sigmas, c.spike.deviation_floor}};
+}
+
+void check_qk_clip(const FullConfig& config) {
+  if (!config.run.stability.qk_clip) return;
+  for (int64_t layer = 0; layer < config.model.layers; ++layer) {
+    const bool normalised = config.model.qk_kind(layer) != ops::QkNormKind::none;
+    const bool gains = config.model.attention.qk_norm.weight != nn::QkWeight::none;
+    if (normalised && !gains && config.model.scale_kind(layer) == nn::LogitScaleKind::fixed)
+      throw config.run.source["stability"]["qk_clip"].error(
+          "layer {} has QK-Norm without gains and a fixed logit scale, so there is nothing to scale", layer);
+  }
+}
+
+std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now) {
+  const config::Node root = config::parse(stored, "the checkpoint's config");
+  const config::RunConfig then = config::read_run_config(root, "");
+  std::vector<std::string> changes;
+  auto add = [&](const std::vector<config::Difference>& differences) {
+    for (const config::Difference& d : differences)
+      changes.push_back(fmt::format("{}: {} -> {}", d.key, d.stored, d.now));
+  };
+  add(config::compare_on_resume(then, now.run, now.run.source));
+  add(config::compare_on_resume(models::read_decoder_config(then.model), now.model, now.run.source["model"]));
+  return changes;
+}
+
+}  // namespace keel

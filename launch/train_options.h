@@ -1,0 +1,17 @@
+// From the config's sections to what the trainer and its hooks are told.
+#pragma once
+
+#include "framework/train/stability_hook.h"
+#include "framework/train/trainer.h"
+#include "launch/run_setup.h"
+
+namespace keel {
+
+train::TrainerOptions trainer_options(const config::RunConfig& run);
+train::StabilityOptions stability_options(const config::StabilityConfig& c);
+// Where nothing bounds a head's logits that QK-clip could scale, the config is refused.
+void check_qk_clip(const FullConfig& config);
+// What changed since a stored config, "key: stored -> now" each; throws where a fixed key did.
+std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now);
+
+}  // namespace keel
