@@ -98,7 +98,7 @@ void RunFilesHook::write_telemetry(const StepReport& report) {
   const auto layers = uint64_t(report.layers);
   auto append = [&](const std::string& name, const std::vector<float>& values) {
     if (values.empty()) return;
-    telemetry_->declare(name, {layers, values.size() / layers});
+    if (declared_.insert(name).second) telemetry_->declare(name, {layers, values.size() / layers});
     telemetry_->append(name, report.step, values);
   };
   append("largest_logit", report.largest_logit);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "framework/io/jsonl.h"
 #include "framework/io/telemetry.h"
@@ -58,6 +59,7 @@ class RunFilesHook : public Hook {
   std::optional<io::JsonLinesWriter> metrics_, events_;
   std::optional<io::TensorBoardWriter> tensorboard_;
   std::optional<io::Telemetry> telemetry_;
+  std::set<std::string> declared_;  // arrays of telemetry.h5
 };
 
 }  // namespace keel::train
