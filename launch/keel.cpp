@@ -1,7 +1,10 @@
 // The program: one file per subcommand. Exit codes: 0 done, 1 failed, 2 wrong input, 3 stopped on instability, 4 out of
 // time or preempted, and saved.
+#include <algorithm>
+
 #include "framework/base/build_config.h"
 #include "framework/base/log.h"
+#include "framework/base/text.h"
 #include "launch/commands.h"
 #include "launch/inspect.h"
 #include "launch/ngram.h"
@@ -9,6 +12,15 @@
 
 namespace keel {
 namespace {
+
+void check_command(const CLI::App& program, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
+  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return;
+  const std::string near = nearest(word, names);
+  throw input_error("there is no command '{}'{}; keel --help lists them", word,
+                    near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
+}
 
 int run(int argc, char** argv, comm::World& world) {
   log::set_speaker({.rank = world.rank(), .world = world.size()});
@@ -24,7 +36,9 @@ int run(int argc, char** argv, comm::World& world) {
   add_tokenize(program);
   add_ngram(program);
   add_doctor(program, world);
+  check_command(program, argc > 1 ? argv[1] : "--help");
   try {
+    if (argc == 1) throw CLI::CallForHelp();
     program.parse(argc, argv);
   } catch (const CLI::Success& help) {  // --help, --version
     return world.rank() == 0 ? program.exit(help) : 0;

@@ -190,7 +190,7 @@ TEST(Start, RanksThatCannotBeReachedAreReported) {
 }
 
 TEST(Start, LocalRanksShareTheCores) {
-  int cores = int(std::stol(run_command("nproc").lines.at(0)));
+  int cores = int(std::stol(run_command("env -u OMP_NUM_THREADS nproc").lines.at(0)));
   Ended run = run_command(
       fmt::format("env -u OMP_NUM_THREADS {} --oversubscribe --bind-to none -n 2 {} threads", MPIRUN, HELPER));
   const int share = std::max(1, cores / 2);

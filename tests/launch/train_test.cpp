@@ -1,0 +1,96 @@
+// Whole runs of the program: layouts agree, resumed runs are uninterrupted ones, instability ends as promised.
+#include <gmock/gmock.h>
+
+#include "tests/launch/run_fixture.h"
+
+namespace keel::test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class Train : public RunFixture {};
+
+TEST_F(Train, LayoutsAgreeOverTwentySteps) {
+  ASSERT_EQ(keel("train run.yaml name=one").code, 0);
+  const std::vector<double> loss = metric("one", "loss"), norm = metric("one", "gradient_norm");
+  ASSERT_EQ(loss.size(), 20u);
+  EXPECT_LT(loss.back(), loss.front() - 1);
+  struct Layout {
+    int ranks, tensor;
+  };
+  for (Layout layout : {Layout{2, 2}, Layout{2, 1}, Layout{4, 2}, Layout{4, 4}}) {
+    const std::string name = fmt::format("r{}t{}", layout.ranks, layout.tensor);
+    const Ended ended =
+        keel(fmt::format("train run.yaml parallel.tensor={} name={}", layout.tensor, name), layout.ranks);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    const std::vector<double> other = metric(name, "loss"), other_norm = metric(name, "gradient_norm");
+    ASSERT_EQ(other.size(), 20u);
+    for (size_t i = 0; i < 20; ++i) {
+      EXPECT_NEAR(other[i], loss[i], 1e-5) << name << " at step " << i + 1;
+      EXPECT_NEAR(other_norm[i], norm[i], 1e-4 * norm[i]) << name << " at step " << i + 1;
+    }
+    EXPECT_NEAR(other_norm[0], norm[0], 1e-5 * norm[0]) << name;
+  }
+}
+
+TEST_F(Train, ShardedOptimizerIsTheSameBits) {
+  ASSERT_EQ(keel("train run.yaml name=zero parallel.zero=true", 2).code, 0);
+  ASSERT_EQ(keel("train run.yaml name=plain parallel.zero=false", 2).code, 0);
+  EXPECT_EQ(metric("zero", "loss"), metric("plain", "loss"));
+  EXPECT_EQ(metric("zero", "gradient_norm"), metric("plain", "gradient_norm"));
+  expect_same_tensors(checkpoint("zero", 20), checkpoint("plain", 20));
+}
+
+TEST_F(Train, ResumedIsUninterrupted) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    const std::string whole = std::string("whole_") + precision, cut = std::string("cut_") + precision;
+    const std::string common = fmt::format("train run.yaml precision={} ", precision);
+    ASSERT_EQ(keel(common + "name=" + whole, 2).code, 0);
+    ASSERT_EQ(keel(common + "train.steps=20 name=" + cut, 2).code, 0);
+    // As after a kill at step 12: what came later is gone.
+    for (int step : {15, 20}) std::filesystem::remove(checkpoint(cut, step));
+    const Ended ended = keel(common + "name=" + cut, 2);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_THAT(ended.ours, Contains(HasSubstr("going on from")));
+    for (const char* key : {"loss", "gradient_norm", "update_norm", "lr", "largest_logit", "valid_loss"})
+      EXPECT_EQ(metric(whole, key), metric(cut, key)) << key;
+    expect_same_tensors(checkpoint(whole, 20), checkpoint(cut, 20));
+  }
+}
+
+TEST_F(Train, GoesOnAtAnyLayout) {
+  ASSERT_EQ(keel("train run.yaml name=run train.steps=5 parallel.tensor=2", 4).code, 0);
+  int step = 5;
+  for (int ranks : {2, 1, 4}) {
+    const std::string before = checkpoint("run", step);
+    std::filesystem::copy_file(before, directory_ / "before.h5", std::filesystem::copy_options::overwrite_existing);
+    // No step: what is loaded at this layout is saved again under another name.
+    const Ended same =
+        keel(fmt::format("train run.yaml name=copy_{} train.steps={} checkpoint.resume={} parallel.tensor={}", ranks,
+                         step, before, ranks >= 2 ? 2 : 1),
+             ranks);
+    ASSERT_EQ(same.code, 0) << same.output;
+    const Ended ended = keel(
+        fmt::format("train run.yaml name=run train.steps={} parallel.tensor={}", step + 5, ranks >= 2 ? 2 : 1), ranks);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    step += 5;
+  }
+  EXPECT_EQ(metric("run", "loss").size(), 20u);
+}
+
+TEST_F(Train, NonFiniteLossIsSkippedThenStopsTheRun) {
+  // A learning rate that overflows fp32 within a few steps.
+  const Ended ended = keel(
+      "train run.yaml name=blown optimizer.lr=1e30 optimizer.clip_norm=null schedule.warmup_steps=0 "
+      "stability.max_skips=3 train.steps=40 checkpoint.every=1",
+      2);
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  const std::vector<double> updates = metric("blown", "updates");
+  ASSERT_GE(updates.size(), 4u);
+  EXPECT_EQ(updates[updates.size() - 1], updates[updates.size() - 4]) << "skipped steps do not count as updates";
+  EXPECT_THAT(ended.output, HasSubstr("stability.max_skips"));
+}
+
+}  // namespace
+}  // namespace keel::test

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""The habits of CONTRIBUTING.md, checked over the source tree: style.py ROOT, or style.py --self-test."""
+import pathlib
+import re
+import sys
+import tempfile
+
+# From the bottom up; a folder includes itself and folders on lower levels only.
+LEVELS = [
+    ["framework/base"],
+    ["framework/tensor", "framework/config"],
+    ["framework/ops", "framework/comm", "framework/io"],
+    ["framework/nn", "framework/data"],
+    ["framework/optim"],
+    ["framework/parallel"],
+    ["framework/train"],
+    ["models", "checkpoints"],
+    ["launch"],
+]
+LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
+LONGEST_FILE = 500
+# Preprocessor conditions: only in the file that CMake fills in. "#if HWY_ONCE" is Highway's own idiom.
+CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef)\b(?!\s+HWY_ONCE)")
+LEFT_OPEN = re.compile(r"\b(TODO|FIXME|XXX)\b")
+
+
+def folder_of(path):
+    parts = path.split("/")
+    return parts[0] if parts[0] != "framework" else "/".join(parts[:2])
+
+
+def problems_of_include(path, line):
+    included = re.match(r'\s*#include "([^"]+)"', line)
+    if not included:
+        return
+    target = included.group(1)
+    own, other = folder_of(path), folder_of(target)
+    if other not in LEVEL:
+        if not target.startswith("hwy/"):
+            yield f'includes "{target}", which is not written from the root of the project'
+    elif own != other and LEVEL[other] >= LEVEL[own]:
+        yield f'includes "{target}": {own} may only include folders below it'
+
+
+def problems_of(path, text):
+    """(line, problem) pairs of one file; `path` is relative to the root."""
+    lines = text.split("\n")
+    if len(lines) > LONGEST_FILE:
+        yield len(lines), f"{len(lines)} lines; {LONGEST_FILE} at most"
+    for number, line in enumerate(lines, 1):
+        if folder_of(path) in LEVEL:
+            for problem in problems_of_include(path, line):
+                yield number, problem
+        if CONDITION.match(line):
+            yield number, "conditional compilation outside build_config.h.in"
+        if LEFT_OPEN.search(line):
+            yield number, "left open"
+
+
+def check(root):
+    found = 0
+    for folder in ["framework", "models", "checkpoints", "launch", "tests"]:
+        for file in sorted(pathlib.Path(root, folder).rglob("*")):
+            if file.suffix not in {".h", ".cpp", ".cu"}:
+                continue
+            path = file.relative_to(root).as_posix()
+            for line, problem in problems_of(path, file.read_text()):
+                print(f"{path}:{line}: {problem}")
+                found += 1
+    return found
+
+
+def self_test():
+    mistakes = {
+        "framework/ops/a.h": '#include "framework/nn/layer.h"\n',
+        "framework/comm/a.h": '#include "framework/ops/matmul.h"\n',
+        "models/a/b.h": '#include "checkpoints/format.h"\n',
+        "framework/nn/a.h": '#include "layer.h"\n',
+        "framework/base/a.h": "#ifdef FAST\n",
+        "launch/a.cpp": "// TO" + "DO\n",
+        "checkpoints/a.cpp": "\n" * 501,
+    }
+    fine = {
+        "framework/train/a.h": '#include "framework/nn/model.h"\n#include "framework/train/hook.h"\n#include <vector>\n',
+        "framework/ops/b.cpp": '#include "hwy/foreach_target.h"\n#if HWY_ONCE\n#endif\n',
+    }
+    for files, expected in [(mistakes, True), (fine, False)]:
+        for path, text in files.items():
+            if any(problems_of(path, text)) != expected:
+                sys.exit(f"{path}: {'no ' if expected else ''}problem found in {text!r}")
+    with tempfile.TemporaryDirectory() as root:
+        pathlib.Path(root, "framework/ops").mkdir(parents=True)
+        pathlib.Path(root, "framework/ops/a.h").write_text(mistakes["framework/ops/a.h"])
+        if check(root) != 1:
+            sys.exit("a file on disk was not checked")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--self-test":
+        self_test()
+    else:
+        sys.exit(min(check(sys.argv[1]), 1))
