@@ -12,6 +12,7 @@ namespace keel {
 void add_train(CLI::App& program, comm::World& world, int& exit_code);
 void add_eval(CLI::App& program, comm::World& world);
 void add_generate(CLI::App& program, comm::World& world);
+void add_bench(CLI::App& program, comm::World& world);
 void add_doctor(CLI::App& program, comm::World& world);
 
 }  // namespace keel

@@ -5,14 +5,16 @@
 
 #include "framework/base/rng.h"
 #include "framework/data/tokenizer.h"
+#include "framework/io/files.h"
 #include "launch/commands.h"
+#include "launch/compare_text.h"
 #include "launch/loaded_model.h"
 
 namespace keel {
 namespace {
 
 struct Arguments {
-  std::string checkpoint, prompt;
+  std::string checkpoint, prompt, compare;
   int64_t tokens = 200;
   double temperature = 0.8;
   int64_t top = 50;
@@ -75,7 +77,14 @@ void run(const Arguments& arguments, comm::World& world) {
     if (ids.back() == tokenizer->end_of_document()) break;
   }
   tokenizer->decode(std::span(ids).subspan(prompt), text);
-  if (world.rank() == 0) fmt::print("{}{}\n", arguments.prompt, text);
+  if (world.rank() != 0) return;
+  fmt::print("{}{}\n", arguments.prompt, text);
+  if (arguments.compare.empty()) return;
+  const TextComparison c = compare_text(text, io::read_file(arguments.compare, uint64_t(1) << 36));
+  fmt::print(stderr,
+             "keel: {} of {} words ({:.0f}%) occur in {}; the longest run of it that is copied has {} bytes: \"{}\"\n",
+             c.known_words, c.words, 100.0 * double(c.known_words) / double(std::max<int64_t>(1, c.words)),
+             arguments.compare, c.longest_copy.size(), c.longest_copy);
 }
 
 }  // namespace
@@ -94,6 +103,8 @@ void add_generate(CLI::App& program, comm::World& world) {
   command->add_option("--top", arguments->top, "Draw from this many likeliest tokens")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_option("--compare", arguments->compare,
+                      "Say how many words of the text occur in this file, and what was copied from it");
   command->add_option("--seed", arguments->seed, "The same seed writes the same text")->capture_default_str();
   command->callback([arguments, &world] { run(*arguments, world); });
 }

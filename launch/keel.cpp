@@ -35,6 +35,7 @@ int run(int argc, char** argv, comm::World& world) {
   add_inspect(program);
   add_tokenize(program);
   add_ngram(program);
+  add_bench(program, world);
   add_doctor(program, world);
   check_command(program, argc > 1 ? argv[1] : "--help");
   try {
