@@ -64,7 +64,6 @@ struct Selection {
   Selection(hid_t dataset, const Slab& slab, const std::string& subject)
       : file(KEEL_HDF5(subject, H5Dget_space(dataset))), memory(flat(slab.elements())), properties(H5P_DATASET_XFER) {
     select(file, slab, subject);
-    if (slab.elements() == 0) KEEL_HDF5(subject, H5Sselect_none(memory.id()));
   }
   static Dataspace flat(uint64_t elements) { return Dataspace::array(std::span(&elements, 1)); }
   Dataspace file, memory;
