@@ -111,13 +111,13 @@ void MpiOperation::check_message(const Batch& batch, size_t index) const {
   if (status.MPI_ERROR == MPI_ERR_PENDING) return;
   int bytes = batch.expected_bytes[index];
   if (status.MPI_ERROR == MPI_SUCCESS && bytes != kIsSend) KEEL_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
-  const bool right = status.MPI_ERROR == MPI_SUCCESS && bytes == batch.expected_bytes[index];
-  require(right,
+  if (status.MPI_ERROR == MPI_SUCCESS && bytes == batch.expected_bytes[index]) return;
+  const std::string trouble = status.MPI_ERROR == MPI_SUCCESS
+                                  ? fmt::format("{} bytes came, {} were expected", bytes, batch.expected_bytes[index])
+                                  : mpi_text(status.MPI_ERROR);
+  require(false,
           "{}: message of rank {}: {}; every rank must call the same verbs with the same sizes in the same order",
-          text(), batch.peers[index],
-          status.MPI_ERROR == MPI_SUCCESS
-              ? fmt::format("{} bytes came, {} were expected", bytes, batch.expected_bytes[index])
-              : mpi_text(status.MPI_ERROR));
+          text(), batch.peers[index], trouble);
 }
 
 bool MpiOperation::advance() noexcept {
@@ -144,14 +144,14 @@ void MpiOperation::finish() {
     engine_.give_up(*this);
     std::rethrow_exception(error);
   }
-  engine_.retire(*this);
+  recycle();
 }
 
 void MpiOperation::release() noexcept {
   if (engine_.broken()) return;
   if (std::uncaught_exceptions() > 0) {
     bool complete = engine_.wait_briefly(*this) && !error_;
-    return complete ? engine_.retire(*this) : engine_.give_up(*this);
+    return complete ? recycle() : engine_.give_up(*this);
   }
   try {
     finish();
@@ -163,7 +163,7 @@ void MpiOperation::release() noexcept {
 void MpiOperation::recycle() {
   if (steps_) steps_.destroy();
   steps_ = nullptr;
-  error_ = nullptr;
+  idle_ = true;
 }
 
 void MpiOperation::cancel_receives() noexcept {
@@ -200,9 +200,11 @@ std::string MpiOperation::text() const {
 MpiOperation& MpiEngine::take() {
   if (kept_) std::rethrow_exception(std::exchange(kept_, nullptr));
   require(!broken_, "a message was given up after an earlier error; nothing can be sent any more");
-  if (idle_.empty()) idle_.push_back(all_.emplace_back(std::make_unique<MpiOperation>(*this)).get());
-  MpiOperation& operation = *idle_.back();
-  idle_.pop_back();
+  // The first, so that each step gives the same verbs the same operations, which then have what they need.
+  auto idle = std::find_if(all_.begin(), all_.end(), [](auto& operation) { return operation->idle_; });
+  MpiOperation& operation = **(idle != all_.end() ? idle : all_.insert(idle, std::make_unique<MpiOperation>(*this)));
+  operation.idle_ = false;
+  active_.reserve(all_.size());
   return operation;
 }
 
@@ -234,11 +236,6 @@ void MpiEngine::wait(MpiOperation& operation) {
 
 bool MpiEngine::wait_briefly(MpiOperation& operation) noexcept {
   return poll_until(operation, kBriefly_seconds);
-}
-
-void MpiEngine::retire(MpiOperation& operation) {
-  operation.recycle();
-  idle_.push_back(&operation);
 }
 
 void MpiEngine::give_up(MpiOperation& operation) noexcept {

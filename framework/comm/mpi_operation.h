@@ -109,6 +109,7 @@ class MpiOperation final : public Operation {
   Batch batches_[kBatches];
   int waiting_for_ = 0;
   std::coroutine_handle<Steps::promise_type> steps_;
+  bool idle_ = true;
   bool ended_ = true;
   std::exception_ptr error_;
   std::vector<std::byte> frame_;
@@ -129,7 +130,6 @@ class MpiEngine {
   void wait(MpiOperation& operation);
   // While an exception passes: false when it did not end within a second.
   bool wait_briefly(MpiOperation& operation) noexcept;
-  void retire(MpiOperation& operation);
   // Its buffers are about to go: no verb is possible after this.
   void give_up(MpiOperation& operation) noexcept;
   bool broken() const { return broken_; }
@@ -142,7 +142,6 @@ class MpiEngine {
   bool poll_until(MpiOperation& operation, double limit_seconds) noexcept;
 
   std::vector<std::unique_ptr<MpiOperation>> all_;
-  std::vector<MpiOperation*> idle_;
   std::vector<MpiOperation*> active_;
   std::exception_ptr kept_;
   bool broken_ = false;

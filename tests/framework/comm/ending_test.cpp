@@ -211,5 +211,27 @@ TEST(Start, OversubscribedRanksDoNotCrawl) {
   EXPECT_LT(run.seconds, 50);
 }
 
+// What tests/support/mpi_main.cpp promises to all tests with several ranks.
+Ended run_test(const std::string& name) {
+  return run_command(fmt::format("{} --oversubscribe --bind-to none -n 3 {} --gtest_filter=MpiMain.{}", MPIRUN,
+                                 MPI_MAIN_HELPER, name));
+}
+
+TEST(MpiMain, FailureOnAnyRankIsPrintedAndFails) {
+  EXPECT_EQ(run_test("Passes").code, 0);
+  Ended run = run_test("FailsOnRank1");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.lines, testing::Contains("[rank 1] MpiMain.FailsOnRank1"));
+  EXPECT_THAT(run.lines, testing::Contains("this rank is wrong").Times(2));  // ranks 1 and 2
+}
+
+TEST(MpiMain, ThrowOfOneRankEndsAll) {
+  Ended run = run_test("ThrowsOnRank1");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.lines, testing::Contains(HasSubstr("thrown alone")));
+  EXPECT_THAT(run.lines, testing::Contains(HasSubstr("failed while other ranks wait")));
+  EXPECT_LT(run.seconds, kSoon_seconds);
+}
+
 }  // namespace
 }  // namespace keel::comm
