@@ -23,6 +23,12 @@ double seconds_since(Clock::time_point start) {
 // One live line on a terminal, else a line every half minute.
 class ProgressLine {
  public:
+  ProgressLine() = default;
+  ProgressLine(const ProgressLine&) = delete;
+  ~ProgressLine() {
+    if (live_) std::fputs("\r\033[K", stderr);
+  }
+
   void show(const data::CorpusProgress& progress) {
     if (progress.what != what_) {
       what_ = progress.what;
@@ -36,9 +42,6 @@ class ProgressLine {
       std::fputs(("\r\033[K" + line_of(progress)).c_str(), stderr);
     else
       log::info("{}", line_of(progress));
-  }
-  void clear() const {
-    if (live_) std::fputs("\r\033[K", stderr);
   }
 
  private:
@@ -65,9 +68,10 @@ void tell(const std::string& prefix, const data::CorpusReport& report, const std
 
 void run(const data::CorpusOptions& options) {
   const auto start = Clock::now();
-  ProgressLine line;
-  const auto reports = data::make_corpus(options, [&](const data::CorpusProgress& progress) { line.show(progress); });
-  line.clear();
+  const auto reports = [&] {
+    ProgressLine line;
+    return data::make_corpus(options, [&](const data::CorpusProgress& progress) { line.show(progress); });
+  }();
   tell(options.prefix, reports.training, reports.type);
   if (reports.valid) tell(options.prefix + "-valid", *reports.valid, reports.type);
   if (reports.invalid_bytes > 0)

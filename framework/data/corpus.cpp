@@ -88,25 +88,42 @@ std::vector<std::string> sample_of(const CorpusOptions& options, const Progress&
   return texts;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, const Progress& progress) {
-  if (options.sentencepiece == 0 && options.model.empty()) return byte_tokenizer();
-  const std::string path = options.prefix + ".model";
-  if (options.sentencepiece == 0) {  // checked before it is copied beside the tokens
-    auto tokenizer = sentencepiece_tokenizer(options.model);
+// PREFIX.model under a temporary name, so that older tokens keep their model until the new ones are complete.
+class ModelFile {
+ public:
+  explicit ModelFile(const std::string& prefix) : path_(prefix + ".model"), temporary_(path_ + ".tmp") {}
+  ModelFile(const ModelFile&) = delete;
+  ~ModelFile() { std::remove(temporary_.c_str()); }
+
+  std::string name() const { return fs::path(path_).filename().string(); }
+  std::unique_ptr<Tokenizer> load(const std::string& model) const {
+    std::ofstream file(temporary_, std::ios::binary);
+    file << model;
+    file.close();
+    if (!file) throw input_error("{}: cannot write it; is the disk full?", temporary_);
+    return sentencepiece_tokenizer(temporary_);
+  }
+  void keep() const {
     std::error_code failure;
-    if (!fs::exists(path) || !fs::equivalent(options.model, path))
-      fs::copy_file(options.model, path, fs::copy_options::overwrite_existing, failure);
-    if (failure) throw input_error("{}: cannot copy it to {}: {}", options.model, path, failure.message());
-    return tokenizer;
+    fs::rename(temporary_, path_, failure);
+    if (failure) throw input_error("{}: cannot rename it into place: {}", temporary_, failure.message());
+  }
+
+ private:
+  std::string path_, temporary_;
+};
+
+std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, const ModelFile& file,
+                                          const Progress& progress) {
+  if (options.sentencepiece == 0 && options.model.empty()) return byte_tokenizer();
+  if (options.sentencepiece == 0) {
+    sentencepiece_tokenizer(options.model);  // so that an error names the file given
+    std::ifstream given(options.model, std::ios::binary);
+    return file.load({std::istreambuf_iterator<char>(given), {}});
   }
   const auto texts = sample_of(options, progress);
   progress({"training SentencePiece", 0, 0});
-  const std::string model = train_sentencepiece(texts, options.sentencepiece);
-  std::ofstream file(path, std::ios::binary);
-  file << model;
-  file.close();
-  if (!file) throw input_error("{}: cannot write it; is the disk full?", path);
-  return sentencepiece_tokenizer(path);
+  return file.load(train_sentencepiece(texts, options.sentencepiece));
 }
 
 // One pair and its notes.
@@ -218,7 +235,8 @@ CorpusReports make_corpus(const CorpusOptions& options, const Progress& progress
   const fs::path folder = fs::path(options.prefix).parent_path();
   if (!folder.empty()) fs::create_directories(folder, failure);
   if (failure) throw input_error("{}: cannot make this folder: {}", folder.string(), failure.message());
-  const auto tokenizer = make_tokenizer(options, progress);
+  const ModelFile model(options.prefix);
+  const auto tokenizer = make_tokenizer(options, model, progress);
   Output training(options.prefix, *tokenizer);
   std::optional<Output> valid;
   if (options.valid > 0) valid.emplace(options.prefix + "-valid", *tokenizer);
@@ -239,7 +257,10 @@ CorpusReports make_corpus(const CorpusOptions& options, const Progress& progress
   notes.tokenizer = tokenizer->kind();
   notes.vocabulary = tokenizer->vocabulary();
   notes.end_of_document = tokenizer->end_of_document();
-  if (notes.tokenizer != "bytes") notes.model = fs::path(options.prefix + ".model").filename().string();
+  if (notes.tokenizer != "bytes") {
+    notes.model = model.name();
+    model.keep();
+  }
   reports.training = training.finish(notes);
   if (valid) reports.valid = valid->finish(notes);
   reports.type = name_of(smallest_type(tokenizer->vocabulary()));

@@ -17,6 +17,12 @@ Dataset::Dataset(std::vector<Source> sources, DatasetOptions options)
   for (const Source& source : sources_) {
     files_.emplace_back(source.path);
     files_.back().check_vocabulary(options_.vocabulary);
+    const DocumentMask& mask = options_.mask;
+    if (mask.on && !files_.back().knows_documents() && !mask.starts_with && !mask.ends_with)
+      throw input_error(
+          "{}: documents are to be masked from one another, but it does not say where they begin; give a "
+          "pair with an .idx, or the id that starts or ends a document",
+          files_.back().path());
   }
 }
 

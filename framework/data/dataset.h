@@ -52,7 +52,8 @@ struct BatchPlan {
 
 class Dataset {
  public:
-  // Errors: those of TokenFile; no source; notes whose vocabulary is larger than the model's.
+  // Errors: those of TokenFile; no source; notes whose vocabulary is larger than the model's; a mask over a file whose
+  // documents are unknown.
   Dataset(std::vector<Source> sources, DatasetOptions options);
 
   // Errors: a source too short for one sample.

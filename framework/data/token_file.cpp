@@ -125,7 +125,7 @@ TokenFile::TokenFile(const std::string& path) : tokens_file_(find_tokens(path)) 
 
 int64_t TokenFile::document_start(int64_t document) const {
   require(document >= 0 && document <= documents_, "{}: document {} is outside 0 to {}", path(), document, documents_);
-  if (boundaries_byte_ == 0) return document == 0 ? 0 : tokens_;
+  if (!knows_documents()) return document == 0 ? 0 : tokens_;
   const auto sequence = index_file_.at<int64_t>(boundaries_byte_ + 8 * document);
   return sequence == sequences_ ? tokens_
                                 : index_file_.at<int64_t>(pointers_byte_ + 8 * sequence) / size_bytes_of(type_);

@@ -35,6 +35,8 @@ class TokenFile {
   TokenType type() const { return type_; }
   const std::optional<TokenNotes>& notes() const { return notes_; }
 
+  // Whether the file says where documents begin; without an index it counts as one document.
+  bool knows_documents() const { return boundaries_byte_ != 0; }
   int64_t documents() const { return documents_; }
   // The first token of a document, in [0, documents()]; document_start(documents()) is tokens(). O(1).
   int64_t document_start(int64_t document) const;

@@ -174,6 +174,7 @@ TEST(Corpus, SaysWhatIsWrong) {
   EXPECT_THAT(error({{x}, folder / "x.txt/o"}), HasSubstr("x.txt"));
   EXPECT_FALSE(std::filesystem::exists(folder / "o.bin"));
   EXPECT_FALSE(std::filesystem::exists(folder / "o.bin.tmp"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "o.model.tmp"));
 }
 
 }  // namespace

@@ -92,6 +92,10 @@ TEST(Dataset, EndsOfDocumentsAreFoundByTheirIdWhereThereIsNoIndex) {
   Batch batch(dataset, {{0, 0, 0}}, 7, true);
   EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 0, 0, 1, 2));
   EXPECT_THAT(batch.targets, ElementsAre(3, 0, -1, -1, 4, 0, -1));
+  EXPECT_THAT(input_error_of([&] {
+                Dataset({{folder / "x.npy"}}, {7, 10, {true, {}, {}}});
+              }),
+              HasSubstr("x.npy: documents are to be masked"));
 }
 
 TEST(Dataset, WithoutTheMaskEveryTargetCounts) {
