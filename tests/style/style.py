@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The habits of CONTRIBUTING.md, checked over the source tree: style.py ROOT, or style.py --self-test."""
+import contextlib
 import pathlib
 import re
 import sys
@@ -88,7 +89,7 @@ def self_test():
         for path, text in files.items():
             if any(problems_of(path, text)) != expected:
                 sys.exit(f"{path}: {'no ' if expected else ''}problem found in {text!r}")
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory() as root, contextlib.redirect_stdout(None):
         pathlib.Path(root, "framework/ops").mkdir(parents=True)
         pathlib.Path(root, "framework/ops/a.h").write_text(mistakes["framework/ops/a.h"])
         if check(root) != 1:

@@ -1,0 +1,123 @@
+// The `model:` section: documentation, presets, and what is refused.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "models/decoder/decoder.h"
+#include "models/decoder/parallelize.h"
+
+namespace keel::models {
+namespace {
+
+using ::testing::HasSubstr;
+
+DecoderConfig read(const std::string& keys) {
+  return read_decoder_config(config::parse("{hidden: 64, layers: 2, ffn: 128, vocab: 100, " + keys + "}", "test"));
+}
+
+std::string refusal(const std::string& keys) {
+  try {
+    read(keys);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(DecoderConfig, DocumentationIsUpToDate) {
+  const std::string path = KEEL_SOURCE_DIR "/configs/README.md";
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  const std::string wanted =
+      config::with_table(text.str(), "model keys", config::documentation_table<DecoderConfig>("model"));
+  if (std::getenv("KEEL_UPDATE_DOCS")) std::ofstream(path) << wanted;
+  EXPECT_EQ(text.str(), wanted) << "run this test with KEEL_UPDATE_DOCS=1 to write the table anew";
+}
+
+TEST(DecoderConfig, ResolvedConfigReadsBackTheSame) {
+  for (const char* preset : {"none", "baseline", "llama3", "olmo2", "qwen3", "gemma3", "vit22b", "glm45", "llama4"}) {
+    const DecoderConfig c = read(fmt::format("preset: {}, attention: {{heads: 4, head_dim: 16}}", preset));
+    const std::string text = config::print(config::to_node(c));
+    EXPECT_EQ(text, config::print(config::to_node(read_decoder_config(config::parse(text, "again"))))) << preset;
+  }
+}
+
+TEST(DecoderConfig, PresetsFillInAndKeysWin) {
+  EXPECT_EQ(read("preset: qwen3, attention: {heads: 4}").head_dim(), 128);
+  EXPECT_EQ(read("preset: qwen3, attention: {heads: 4, head_dim: 16}").head_dim(), 16);
+  EXPECT_EQ(read("preset: baseline, attention: {heads: 4}").qk_kind(0), ops::QkNormKind::none);
+  const DecoderConfig gemma = read("preset: gemma3, attention: {heads: 4}");
+  EXPECT_EQ(gemma.layer_kind(5), LayerKind::global);
+  EXPECT_DOUBLE_EQ(gemma.initial_scale(0), 1.0 / 16);
+  const DecoderConfig henry = read("preset: henry2020, attention: {heads: 4, logit_scale: {length: 90}}");
+  EXPECT_DOUBLE_EQ(henry.initial_scale(0), std::log2(90.0 * 90 - 90));
+}
+
+TEST(DecoderConfig, TheScaleStartsAtTheBaselinesTemperature) {
+  EXPECT_DOUBLE_EQ(read("attention: {heads: 4}").initial_scale(0), 0.25);
+  EXPECT_DOUBLE_EQ(read("attention: {heads: 4, qk_norm: {kind: l2}}").initial_scale(0), 4);
+  EXPECT_DOUBLE_EQ(read("attention: {heads: 4, kv_heads: 2, qk_norm: {kind: l2, scope: full}}").initial_scale(0),
+                   std::sqrt(16.0 * 4 * 2));
+  EXPECT_EQ(read("attention: {heads: 4}").scale_kind(0), nn::LogitScaleKind::per_head);
+  EXPECT_EQ(read("attention: {heads: 4, qk_norm: {kind: none}}").scale_kind(0), nn::LogitScaleKind::fixed);
+}
+
+TEST(DecoderConfig, HeadSizeIsItsOwnSetting) {  // CASES R13
+  const DecoderConfig c =
+      read_decoder_config(config::parse("{hidden: 1024, layers: 1, ffn: 64, vocab: 100, attention: {heads: 16, "
+                                        "head_dim: 128, qk_norm: {weight: shared}}}",
+                                        "test"));
+  Decoder decoder(c);
+  EXPECT_EQ(decoder.parameters().at("blocks.0.attention.q.weight").spec.shape, (Shape{2048, 1024}));
+  EXPECT_EQ(decoder.parameters().at("blocks.0.attention.q_norm.weight").spec.shape, (Shape{128}));
+  EXPECT_NEAR(c.initial_scale(0), 0.088388, 1e-6);
+}
+
+TEST(DecoderConfig, RefusesWhatDoesNotFit) {
+  EXPECT_THAT(refusal("attention: {heads: 12}"), HasSubstr("hidden 64 is not a multiple of 12 heads"));
+  EXPECT_THAT(refusal("attention: {heads: 4, kv_heads: 3}"), HasSubstr("3 KV heads do not divide 4 heads"));
+  EXPECT_THAT(refusal("attention: {heads: 4, kv_heads: 0}"), HasSubstr("kv_heads"));
+  EXPECT_THAT(refusal("attention: {heads: 4, head_dim: 15}"), HasSubstr("must be even"));
+  EXPECT_THAT(refusal("attention: {heads: 4, window: 8}"), HasSubstr("no local layer"));
+  EXPECT_THAT(refusal("layer_pattern: [local], attention: {heads: 4}"), HasSubstr("no different"));
+  EXPECT_THAT(refusal("attention: {heads: 4, window: 0}, layer_pattern: [local]"), HasSubstr("window"));
+  EXPECT_THAT(refusal("attention: {heads: 4, qk_norm: {scope: full, weight: shared}}"), HasSubstr("scope full"));
+  EXPECT_THAT(refusal("attention: {heads: 4, qk_norm: {weight: none, zero_centered: true}}"), HasSubstr("no gains"));
+  EXPECT_THAT(refusal("attention: {heads: 4, qk_norm: {clip_weight: 2}}"), HasSubstr("logit_scale.clip"));
+  EXPECT_THAT(refusal("attention: {heads: 4, logit_scale: {kind: fixed, clip: 2}}"), HasSubstr("no learned scale"));
+  EXPECT_THAT(refusal("attention: {heads: 4, logit_scale: {init: log2_length}}"), HasSubstr("length"));
+  EXPECT_THAT(refusal("attention: {heads: 4, logit_scale: {length: 7}}"), HasSubstr("log2_length"));
+  EXPECT_THAT(refusal("attention: {heads: 4, qk_norm: {kind: l2, eps: 0}}"), HasSubstr("floor"));
+  EXPECT_THAT(refusal("attention: {heads: 4, qk_norm: {knd: l2}}"), HasSubstr("kind"));
+}
+
+std::string split_refusal(const std::string& keys, int ranks) {
+  Decoder decoder(read(keys));
+  try {
+    parallelize(decoder, ranks);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Parallelize, RefusesWhatDoesNotDivide) {
+  EXPECT_THAT(split_refusal("attention: {heads: 4}", 3), HasSubstr("3 ranks do not divide 4 heads"));
+  EXPECT_THAT(split_refusal("attention: {heads: 12, kv_heads: 6, head_dim: 8}", 4), HasSubstr("6 KV heads"));
+  EXPECT_EQ(split_refusal("attention: {heads: 8, kv_heads: 2, head_dim: 8}", 4), "accepted");
+}
+
+TEST(Parallelize, QkNormWeightsOfALargeModel) {  // QKNORM.md section 4, without memory
+  const DecoderConfig c =
+      read_decoder_config(config::parse("{hidden: 8192, layers: 80, ffn: 28672, vocab: 128256, attention: {heads: 64, "
+                                        "kv_heads: 8, logit_scale: {kind: fixed}}}",
+                                        "test"));
+  EXPECT_EQ(Decoder(c).cost(8192).qk_norm_parameters, 737280);
+}
+
+}  // namespace
+}  // namespace keel::models
