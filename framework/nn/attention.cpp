@@ -31,7 +31,7 @@ void Attention::refresh() {
 }
 
 ops::AttentionOptions Attention::options() const {
-  return {.window = spec.window, .softcap = float(spec.softcap)};
+  return {.causal = spec.causal, .window = spec.window, .softcap = float(spec.softcap)};
 }
 
 ops::AttentionInputs Attention::inputs(const Saved& saved, const Positions& positions, BatchShape batch) const {

@@ -21,6 +21,7 @@ struct AttentionSpec {
   QkNormSpec qk_norm;
   LogitScaleKind logit_scale = LogitScaleKind::per_head;
   double initial_scale = 1;  // g0; a learned g is g0 * w with w starting at 1
+  bool causal = true;
   int64_t window = 0;        // 0 = none
   double softcap = 0;        // 0 = none
 };
