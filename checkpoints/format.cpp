@@ -13,10 +13,12 @@ std::string checksums_of(Part part, const std::string& parameter) {
   return "checksums/" + path_of(part, parameter);
 }
 
-Tiling::Tiling(const Shape& shape, int64_t tile_elements)
-    : rows_(shape[0]),
-      row_elements_(shape.elements() / shape[0]),
-      rows_per_tile_(std::max<int64_t>(1, tile_elements / row_elements_)) {}
+Tiling::Tiling(const Shape& shape, int64_t tile_elements) : rows_(shape[0]) {
+  require(shape.dims() > 0 && shape.elements() > 0 && tile_elements > 0, "no tiles of {} elements in a tensor {}",
+          tile_elements, shape);
+  row_elements_ = shape.elements() / rows_;
+  rows_per_tile_ = std::max<int64_t>(1, tile_elements / row_elements_);
+}
 
 std::string file_name(int64_t step) {
   return fmt::format("step-{:08}.h5", step);

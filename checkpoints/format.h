@@ -17,7 +17,8 @@ enum class Part { weight, moment1, moment2 };
 std::string path_of(Part part, const std::string& parameter);       // "parameters/blocks.0.mlp.up.weight"
 std::string checksums_of(Part part, const std::string& parameter);  // "checksums/parameters/..."
 
-// Tiles are groups of whole rows (of the outermost dim), about kTileElements each and at least one row.
+// Tiles are groups of whole rows (of the outermost dim), about kTileElements each and at least one row. A tensor
+// without elements is an internal error: no model has one.
 class Tiling {
  public:
   Tiling(const Shape& shape, int64_t tile_elements = kTileElements);
@@ -30,7 +31,7 @@ class Tiling {
   int64_t elements(int64_t tile) const { return rows(tile) * row_elements_; }
 
  private:
-  int64_t rows_, row_elements_, rows_per_tile_;
+  int64_t rows_ = 0, row_elements_ = 0, rows_per_tile_ = 0;
 };
 
 // Everything but tensors.

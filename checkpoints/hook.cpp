@@ -1,7 +1,6 @@
 #include "checkpoints/hook.h"
 
 #include <chrono>
-#include <filesystem>
 
 #include "checkpoints/agreement.h"
 #include "checkpoints/latest.h"
@@ -12,17 +11,21 @@
 namespace keel::checkpoints {
 
 LocalTensors CheckpointHook::tensors() const {
-  return {parts_.parameters, &parts_.trainer.optimizer(), !parts_.zero && parts_.mesh.data().rank() != 0};
+  return {.parameters = parts_.parameters,
+          .optimizer = &parts_.trainer.optimizer(),
+          .data_replica = !parts_.zero && parts_.mesh.data().rank() != 0};
 }
 
 std::optional<std::string> CheckpointHook::find(const std::string& resume) {
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
-  if (resume != "auto" && resume != "none") return resume;
-  std::optional<std::string> latest = find_latest(parts_.world, options_.directory);
-  if (resume == "none" && latest)
-    throw input_error("checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them",
-                      options_.directory);
-  return latest;
+  if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory);
+  if (resume != "none") return resume;
+  together(parts_.world, [&] {
+    if (parts_.world.rank() == 0 && !complete_files(options_.directory).empty())
+      throw input_error("checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them",
+                        options_.directory);
+  });
+  return std::nullopt;
 }
 
 std::vector<std::string> CheckpointHook::load(const std::string& path) {
@@ -37,6 +40,7 @@ std::vector<std::string> CheckpointHook::load(const std::string& path) {
     parts_.trainer.restore_hooks(nlohmann::json::parse(contents.state.hooks));
   });
   saved_step_ = parts_.trainer.progress().step;
+  if (parts_.world.rank() == 0) set_aside_after(options_.directory, saved_step_);
   return changes;
 }
 
@@ -45,14 +49,16 @@ train::Verdict CheckpointHook::after_step(const train::StepReport& report, const
   unstable_ |= verdict.action == train::Action::stop_unstable;
   // The weights of a skipped step are those before it, but its successor is not known to be sound: wait for a good
   // step.
-  const bool due = options_.every > 0 && report.step % options_.every == 0;
-  if (due && verdict.action == train::Action::proceed) save(progress);
+  due_ |= options_.every > 0 && report.step % options_.every == 0;
+  if (due_ && verdict.action == train::Action::proceed) save(progress);
   return {};
 }
 
-// A run that stopped on instability keeps its last good file.
+// A run that stopped on instability keeps its last good file; one that was stopped early is saved whatever `final`
+// says, or its work would be lost.
 void CheckpointHook::finish(const train::Progress& progress) {
-  if (options_.final && !unstable_ && saved_step_ != progress.step) save(progress);
+  const bool wanted = options_.final || progress.step < options_.total_steps;
+  if (wanted && !unstable_ && saved_step_ != progress.step) save(progress);
 }
 
 void CheckpointHook::save(const train::Progress& progress) {
@@ -66,24 +72,18 @@ void CheckpointHook::save(const train::Progress& progress) {
                  .data_fingerprint = options_.data_fingerprint,
                  .qk_norm = options_.qk_norm,
                  .hooks = parts_.trainer.hook_states().dump(),
-                 .weights_only = false};
+                 .weights_only = options_.weights_only};
   const std::string path = options_.directory + "/" + file_name(progress.step);
-  const int64_t bytes = write_checkpoint(parts_.world, parts_.io, tensors(), state,
+  LocalTensors saved = tensors();
+  saved.weights_only = options_.weights_only;
+  const int64_t bytes = write_checkpoint(parts_.world, parts_.io, saved, state,
                                          {.path = path, .io_comm = parts_.io_comm, .mpi_hints = options_.mpi_hints});
   saved_step_ = progress.step;
+  due_ = false;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   log::info("saved {} ({}, {:.2f} s, {}/s)", path, human_bytes(double(bytes)), seconds,
             human_bytes(double(bytes) / seconds));
-  if (parts_.world.rank() == 0) rotate(path);
-}
-
-void CheckpointHook::rotate(const std::string& newest) {
-  std::vector<std::string> files = complete_files(options_.directory);
-  for (size_t i = 0; i + size_t(options_.keep) < files.size(); ++i) {
-    std::error_code failed;
-    if (files[i] != newest && !std::filesystem::remove(files[i], failed))
-      log::warning("cannot remove the old checkpoint {}: {}", files[i], failed.message());
-  }
+  if (parts_.world.rank() == 0) remove_old(options_.directory, progress.step, options_.keep);
 }
 
 }  // namespace keel::checkpoints

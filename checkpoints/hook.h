@@ -16,6 +16,8 @@ struct CheckpointOptions {
   int64_t every = 0;      // steps; 0 = only where the run ends
   int64_t keep = 3;       // complete files of this run
   bool final = true;      // save where the run ends
+  bool weights_only = false;
+  int64_t total_steps = 0;  // of the run: one that ends before is saved
   std::vector<std::pair<std::string, std::string>> mpi_hints;
   // Texts that go into each file.
   std::string config, environment, data_fingerprint, qk_norm;
@@ -51,12 +53,12 @@ class CheckpointHook : public train::Hook {
 
  private:
   void save(const train::Progress& progress);
-  void rotate(const std::string& newest);
   LocalTensors tensors() const;
 
   CheckpointParts parts_;
   CheckpointOptions options_;
   int64_t saved_step_ = -1;
+  bool due_ = false;
   bool unstable_ = false;
 };
 

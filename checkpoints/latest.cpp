@@ -5,9 +5,9 @@
 
 #include "checkpoints/agreement.h"
 #include "checkpoints/format.h"
+#include "checkpoints/reader.h"
 #include "checkpoints/user_block.h"
 #include "framework/base/log.h"
-#include "framework/io/files.h"
 
 namespace keel::checkpoints {
 
@@ -27,39 +27,65 @@ std::vector<std::string> complete_files(const std::string& directory) {
 void remove_leftovers(const std::string& directory) {
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(directory, absent)) {
-    const std::string name = entry.path().filename();
-    if (!name.ends_with(".h5.writing")) continue;
-    log::info("removing {}, left behind by a save that did not end", entry.path().string());
-    fs::remove(entry.path(), absent);
+    const std::string path = entry.path();
+    if (!path.ends_with(".h5.writing")) continue;
+    std::error_code failed;
+    if (fs::remove(path, failed))
+      log::info("removed {}, left behind by a save that did not end", path);
+    else
+      log::warning("cannot remove {}, left behind by a save that did not end: {}", path, failed.message());
   }
 }
 
-std::optional<std::string> find_latest(comm::Communicator& world, const std::string& directory) {
-  std::string path;
-  if (world.rank() == 0) {
-    std::vector<std::string> files = complete_files(directory);
-    for (; !files.empty() && path.empty(); files.pop_back()) try {
-        verify_user_block(files.back());
-        path = files.back();
-      } catch (const Error& error) {
-        log::warning("{}; trying the one before", error.what());
-      }
+void remove_old(const std::string& directory, int64_t step, int64_t keep) {
+  std::vector<std::string> files = complete_files(directory);
+  std::erase_if(files, [&](const std::string& path) { return step_of(fs::path(path).filename()) > step; });
+  for (size_t i = 0; i + size_t(keep) < files.size(); ++i) {
+    std::error_code failed;
+    if (!fs::remove(files[i], failed)) log::warning("cannot remove the old {}: {}", files[i], failed.message());
   }
-  path = comm::broadcast_text(world, path);
-  if (path.empty()) return std::nullopt;
-  return path;
+}
+
+void set_aside_after(const std::string& directory, int64_t step) {
+  for (const std::string& path : complete_files(directory)) {
+    if (step_of(fs::path(path).filename()) <= step) continue;
+    std::error_code failed;
+    fs::rename(path, path + ".set-aside", failed);
+    log::warning("{} lies after step {}, where this run goes on: {}", path, step,
+                 failed ? "it cannot be renamed (" + failed.message() + ")" : "it is now called *.set-aside");
+  }
+}
+
+std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory) {
+  std::vector<std::string> files;
+  if (world.rank() == 0) files = complete_files(directory);
+  const int64_t count = comm::all_reduce_value(world, int64_t(files.size()), comm::Reduction::max);
+  for (int64_t left = count; left > 0; --left) {
+    const std::string path = comm::broadcast_text(world, world.rank() == 0 ? files[size_t(left - 1)] : "");
+    confirm_on_all_ranks(world, path);
+    try {
+      together(world, [&] { verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}); });
+      return path;
+    } catch (const Error& error) {
+      log::warning("{}; trying the one before", error.what());
+    }
+  }
+  if (count > 0)
+    throw input_error("{}: none of its {} checkpoints is whole: restore one, or remove them to start anew", directory,
+                      count);
+  return std::nullopt;
 }
 
 void confirm_on_all_ranks(comm::Communicator& world, const std::string& path) {
-  uint64_t size = 0;
+  std::string header;
   together(world, [&] {
     try {
-      size = io::Descriptor(path, 0, "cannot open").size_bytes();
+      header = header_bytes(path);
     } catch (const Error& error) {
       throw input_error("rank {}: {}; every rank must see the same files", world.rank(), error.what());
     }
   });
-  comm::require_same(world, path, std::to_string(size));
+  comm::require_same(world, path, header);
 }
 
 }  // namespace keel::checkpoints

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/comm/communicator.h"
+#include "framework/io/io_thread.h"
 
 namespace keel::checkpoints {
 
@@ -15,12 +16,19 @@ std::vector<std::string> complete_files(const std::string& directory);
 // Deletes what a killed save left behind. For one rank.
 void remove_leftovers(const std::string& directory);
 
-// The newest file that is whole (its user block verifies); older ones are tried with a warning. Collective: the same
-// path on all ranks, or none.
-std::optional<std::string> find_latest(comm::Communicator& world, const std::string& directory);
+// Deletes all but the newest `keep` of the complete files up to `step`; later ones are another run's. For one rank.
+void remove_old(const std::string& directory, int64_t step, int64_t keep);
+// Going on from `step` leaves the files after it behind: they get names that nothing goes on from, so that "auto" does
+// not jump back to them. For one rank.
+void set_aside_after(const std::string& directory, int64_t step);
 
-// Every rank opens `path` and compares size and header with rank 0's. Throws on all ranks, naming the first rank that
-// cannot see it. Collective.
+// The newest file of which every byte is as it was written (the ranks divide the reading); older ones are tried with a
+// warning. An input error where there are files and none is whole, or where a rank does not see the same file.
+// Collective: the same path on all ranks, or none where there are no files.
+std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory);
+
+// Every rank opens `path` and compares its header, and so its content, with rank 0's. Throws on all ranks, naming the
+// first rank that cannot see it. Collective.
 void confirm_on_all_ranks(comm::Communicator& world, const std::string& path);
 
 }  // namespace keel::checkpoints

@@ -13,6 +13,11 @@ void append(std::vector<Run>& runs, const nn::Parameter& parameter, int64_t begi
   });
 }
 
+std::vector<Run> in_order(std::vector<Run> runs) {
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.logical < b.logical; });
+  return runs;
+}
+
 std::vector<Run> runs_in_spans(const LocalTensors& tensors, const nn::Parameter& parameter, Part part) {
   std::vector<Run> runs;
   const optim::Adamw& optimizer = *tensors.optimizer;
@@ -29,27 +34,26 @@ std::vector<Run> runs_in_spans(const LocalTensors& tensors, const nn::Parameter&
   return runs;
 }
 
-std::vector<Run> in_order(std::vector<Run> runs) {
-  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.logical < b.logical; });
-  return runs;
+std::vector<Run> whole_shard(const nn::Parameter& parameter) {
+  std::vector<Run> runs;
+  append(runs, parameter, 0, parameter.local.elements(), parameter.master.as<float>());
+  return in_order(std::move(runs));
 }
 
 }  // namespace
 
 std::vector<Part> LocalTensors::parts() const {
-  return optimizer ? std::vector<Part>{Part::weight, Part::moment1, Part::moment2} : std::vector<Part>{Part::weight};
+  if (!optimizer || weights_only) return {Part::weight};
+  return {Part::weight, Part::moment1, Part::moment2};
 }
 
 std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, Part part) {
   if (!parameter.first_replica() || tensors.data_replica) return {};
-  return in_order(runs_in_spans(tensors, parameter, part));
+  return tensors.optimizer ? in_order(runs_in_spans(tensors, parameter, part)) : whole_shard(parameter);
 }
 
 std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, Part part) {
-  if (part != Part::weight) return in_order(runs_in_spans(tensors, parameter, part));
-  std::vector<Run> runs;
-  append(runs, parameter, 0, parameter.local.elements(), parameter.master.as<float>());
-  return in_order(runs);
+  return part == Part::weight ? whole_shard(parameter) : in_order(runs_in_spans(tensors, parameter, part));
 }
 
 }  // namespace keel::checkpoints

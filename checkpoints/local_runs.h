@@ -16,11 +16,12 @@ struct Run {
   int64_t end() const { return logical + count; }
 };
 
-// The state's tensors on this rank. Without an optimizer there are only weights.
+// The state's tensors on this rank.
 struct LocalTensors {
   nn::ParameterSet& parameters;
-  optim::Adamw* optimizer = nullptr;
-  bool data_replica = false;  // another data rank writes the same: unsharded, and not the first of them
+  optim::Adamw* optimizer = nullptr;  // null: only weights, all of them up to date
+  bool data_replica = false;          // another data rank writes the same: unsharded, and not the first of them
+  bool weights_only = false;          // no moments; the optimizer still says which weights are up to date here
 
   std::vector<Part> parts() const;
 };

@@ -35,6 +35,7 @@ class TensorReader {
       throw input_error("{}: {} checksums for {} tiles", name_, checksums_.size(), tiling_.tiles());
   }
 
+  const Shape& shape() const { return shape_; }
   const Tiling& tiling() const { return tiling_; }
   const std::vector<float>& tile(int64_t index) {
     io::Slab slab{std::vector<uint64_t>(values_.dims().size(), 0), values_.dims()};
@@ -117,7 +118,10 @@ void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Pa
                  int64_t tile_elements) {
   const std::vector<Run> runs = runs_to_read(tensors, parameter, part);
   if (runs.empty()) return;
-  TensorReader reader(file, path_of(part, parameter.spec.name), tile_elements);
+  const std::string path = path_of(part, parameter.spec.name);
+  TensorReader reader(file, path, tile_elements);
+  if (reader.shape() != parameter.spec.shape)
+    throw input_error("{}: {} is {} there and {} here", file.name(), path, reader.shape(), parameter.spec.shape);
   size_t next = 0;
   for (int64_t index = 0; index < reader.tiling().tiles() && next < runs.size(); ++index) {
     const int64_t begin = reader.tiling().begin(index), end = begin + reader.tiling().elements(index);
@@ -153,7 +157,8 @@ void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors&
   });
 }
 
-void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress) {
+void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress,
+                    nn::AxisPosition share) {
   io.run([&](io::IoContext& context) {
     const io::File file = open_checked(context, path);
     const int64_t tile_elements = tile_elements_of(file);
@@ -162,9 +167,11 @@ void verify_tensors(io::IoThread& io, const std::string& path, const std::functi
       if (file.has(group))
         for (const std::string& name : file.open_group(group).names())
           tensors.push_back(std::string(group) + "/" + name);
+    int64_t number = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       TensorReader reader(file, tensors[i], tile_elements);
-      for (int64_t tile = 0; tile < reader.tiling().tiles(); ++tile) reader.tile(tile);
+      for (int64_t tile = 0; tile < reader.tiling().tiles(); ++tile)
+        if (number++ % share.size == share.index) reader.tile(tile);
       progress(double(i + 1) / double(tensors.size()));
     }
   });

@@ -29,7 +29,9 @@ Contents read_contents(io::IoThread& io, const std::string& path);
 // the message.
 void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm);
 
-// Reads every tile; throws naming the first tensor that is damaged. `progress` gets the share done.
-void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress);
+// Reads every tile; throws naming the first tensor that is damaged. `progress` gets the share done. Several readers can
+// divide the tiles: each calls it with its place among them.
+void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress,
+                    nn::AxisPosition share = {});
 
 }  // namespace keel::checkpoints

@@ -18,8 +18,8 @@ constexpr char kMagic[8] = {'K', 'E', 'E', 'L', 'C', 'K', 'P', '1'};
 // Little-endian, as every machine that this runs on.
 struct Header {
   char magic[8];
-  uint32_t header_crc;  // of the header and its ranges, with this field zero
-  uint32_t rest_crc;    // of every byte after the block that is in no range
+  uint32_t block_crc;  // of the whole block, with this field zero
+  uint32_t rest_crc;   // of every byte after the block that is in no range
   uint64_t block_bytes;
   uint64_t file_bytes;
   uint64_t ranges;
@@ -54,9 +54,15 @@ uint32_t crc_outside(const io::Descriptor& file, const Header& header, const std
   return crc_of(file, at, header.file_bytes, crc);
 }
 
-uint32_t crc_of_header(Header header, const std::vector<ByteRange>& ranges) {
-  header.header_crc = 0;
-  return io::crc32c(std::as_bytes(std::span(ranges)), io::crc32c(std::as_bytes(std::span(&header, 1))));
+// The block as it lies in the file: header, ranges, zeros.
+std::string block_of(Header header, const std::vector<ByteRange>& ranges) {
+  std::string block(header.block_bytes, '\0');
+  std::memcpy(block.data() + sizeof header, ranges.data(), ranges.size() * sizeof(ByteRange));
+  header.block_crc = 0;
+  std::memcpy(block.data(), &header, sizeof header);
+  header.block_crc = io::crc32c(std::as_bytes(std::span(block)));
+  std::memcpy(block.data(), &header, sizeof header);
+  return block;
 }
 
 // In order, inside the file, not overlapping.
@@ -85,13 +91,16 @@ void write_user_block(const std::string& path, uint64_t block_bytes, std::vector
   header.file_bytes = file.size_bytes();
   header.ranges = ranges.size();
   require(sane(header, ranges), "{}: tiles overlap or lie outside the file", path);
+  require(user_block_bytes(ranges.size()) <= block_bytes, "{}: a block of {} bytes is too small", path, block_bytes);
   header.rest_crc = crc_outside(file, header, ranges);
-  header.header_crc = crc_of_header(header, ranges);
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes.append(reinterpret_cast<const char*>(ranges.data()), ranges.size() * sizeof(ByteRange));
-  require(bytes.size() <= block_bytes, "{}: a block of {} bytes is too small", path, block_bytes);
-  file.write_all(bytes);
+  file.write_all(block_of(header, ranges));
   file.sync();
+}
+
+std::string header_bytes(const std::string& path) {
+  const io::Descriptor file(path, O_RDONLY, "cannot open");
+  const auto bytes = read_bytes(file, 0, std::min<uint64_t>(sizeof(Header), file.size_bytes()));
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
 void verify_user_block(const std::string& path) {
@@ -101,17 +110,18 @@ void verify_user_block(const std::string& path) {
   Header header;
   std::memcpy(&header, read_bytes(file, 0, sizeof header).data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
-    throw input_error("{}: not a Keel checkpoint (its first bytes are others)", path);
+    throw input_error("{}: not a Keel checkpoint, or its first bytes are damaged", path);
   if (header.file_bytes != size)
     throw input_error("{}: {} bytes of {}: cut short, or still being written", path, size, header.file_bytes);
   // What the block can hold bounds what is read.
-  if (header.block_bytes > size || header.ranges > header.block_bytes / sizeof(ByteRange))
-    throw input_error("{}: damaged header", path);
+  if (header.block_bytes > size || header.ranges > (header.block_bytes - sizeof header) / sizeof(ByteRange) ||
+      header.block_bytes < user_block_bytes(header.ranges))
+    throw input_error("{}: damaged: its first block contradicts itself", path);
   std::vector<ByteRange> ranges(header.ranges);
-  const auto bytes = read_bytes(file, sizeof header, header.ranges * sizeof(ByteRange));
-  if (!bytes.empty()) std::memcpy(ranges.data(), bytes.data(), bytes.size());
-  if (header.header_crc != crc_of_header(header, ranges) || !sane(header, ranges))
-    throw input_error("{}: damaged header", path);
+  const auto block = read_bytes(file, 0, header.block_bytes);
+  std::memcpy(ranges.data(), block.data() + sizeof header, header.ranges * sizeof(ByteRange));
+  if (std::memcmp(block.data(), block_of(header, ranges).data(), block.size()) != 0 || !sane(header, ranges))
+    throw input_error("{}: damaged: its first block has changed", path);
   if (header.rest_crc != crc_outside(file, header, ranges))
     throw input_error("{}: damaged: a byte outside the tensors has changed", path);
 }

@@ -1,5 +1,6 @@
 #include "checkpoints/writer.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -33,7 +34,7 @@ class OpenCheckpoint {
                  const WriteOptions& options, uint64_t block_bytes);
   void write_state(const RunState& state);
   void write_tile(const FilledTile& filled);
-  // Returns where the raw tiles lie.
+  // Returns where the raw tiles lie. Closes even where it throws: the other ranks wait for that.
   std::vector<ByteRange> close();
 
  private:
@@ -95,41 +96,81 @@ void OpenCheckpoint::write_tile(const FilledTile& filled) {
 
 std::vector<ByteRange> OpenCheckpoint::close() {
   std::vector<ByteRange> ranges;
-  for (auto& [name, arrays] : arrays_)
-    ranges.push_back({arrays.values.file_offset_bytes(), arrays.values.elements() * sizeof(float)});
+  std::exception_ptr failed;
+  try {
+    for (auto& [name, arrays] : arrays_)
+      ranges.push_back({arrays.values.file_offset_bytes(), arrays.values.elements() * sizeof(float)});
+    file_.flush();
+  } catch (...) {
+    failed = std::current_exception();
+  }
   arrays_.clear();
-  file_.flush();
-  file_.close();
+  try {
+    file_.close();
+  } catch (...) {
+    if (!failed) failed = std::current_exception();
+  }
+  if (failed) std::rethrow_exception(failed);
   return ranges;
 }
 
 // What the file will take, texts and metadata generously.
-uint64_t expected_bytes(const LocalTensors& tensors, const RunState& state) {
+uint64_t expected_bytes(const LocalTensors& tensors, const RunState& state, int64_t tile_elements) {
   uint64_t bytes = (uint64_t(1) << 20) + 2 * (state.config.size() + state.environment.size() +
                                               state.data_fingerprint.size() + state.hooks.size());
   for (const nn::Parameter& parameter : tensors.parameters.all())
-    bytes += tensors.parts().size() * (uint64_t(parameter.spec.shape.elements()) * 4 + 4096);
+    bytes +=
+        tensors.parts().size() *
+        (4 * uint64_t(parameter.spec.shape.elements() + Tiling(parameter.spec.shape, tile_elements).tiles()) + 4096);
   return bytes;
+}
+
+// Texts may differ between ranks (hosts do), and HDF5 wants the same calls of all: rank 0's are the file's.
+RunState as_on_rank_0(comm::Communicator& world, RunState state) {
+  for (std::string* text : {&state.config, &state.environment, &state.data_fingerprint, &state.qk_norm, &state.hooks})
+    *text = comm::broadcast_text(world, *text);
+  return state;
+}
+
+// The disk has room, and every rank can open what rank 0 made. What HDF5 finds out later may leave ranks waiting.
+void prepare(comm::Communicator& world, const std::string& temporary, uint64_t bytes) {
+  together(world, [&] {
+    if (world.rank() == 0) io::reserve_disk(temporary, bytes);
+  });
+  together(world, [&] {
+    try {
+      io::Descriptor(temporary, O_RDWR, "cannot open for writing");
+    } catch (const Error& error) {
+      throw Error(error.kind(),
+                  fmt::format("rank {}: {}; every rank must see the same files", world.rank(), error.what()));
+    }
+  });
 }
 
 }  // namespace
 
 int64_t write_checkpoint(comm::Communicator& world, io::IoThread& io, const LocalTensors& tensors,
-                         const RunState& state, const WriteOptions& options) {
+                         const RunState& own_state, const WriteOptions& options) {
+  require(world.size() == 1 || options.io_comm != MPI_COMM_NULL, "{} ranks write a file without a communicator for it",
+          world.size());
+  const RunState state = as_on_rank_0(world, own_state);
+  const uint64_t expected = expected_bytes(tensors, state, options.tile_elements);
   const std::string temporary = options.path + ".writing";
   const uint64_t tensors_in_file = tensors.parameters.all().size() * tensors.parts().size();
   const uint64_t block_bytes = user_block_bytes(tensors_in_file);
   std::unique_ptr<OpenCheckpoint> file;
   std::vector<ByteRange> ranges;
   try {
-    together(world, [&] {
-      if (world.rank() == 0) io::reserve_disk(temporary, expected_bytes(tensors, state));
-    });
+    prepare(world, temporary, expected);
     together(world, [&] {
       io.run([&](io::IoContext& context) {
         file = std::make_unique<OpenCheckpoint>(context, temporary, tensors, options, block_bytes);
         file->write_state(state);
       });
+    });
+    // Creating the file gave the room back; closing it cuts off what is too much.
+    together(world, [&] {
+      if (world.rank() == 0) io::reserve_disk(temporary, expected);
     });
     TileExchange exchange(world, tensors, options.tile_elements);
     for (int64_t round = 0; round < exchange.rounds(); ++round)
@@ -151,8 +192,10 @@ int64_t write_checkpoint(comm::Communicator& world, io::IoThread& io, const Loca
       io::rename_file(temporary, options.path);
     });
   } catch (...) {
-    if (file) io.run([&](io::IoContext&) { file.reset(); });
     if (world.rank() == 0) ::unlink(temporary.c_str());
+    // Left open until the process ends: closing is collective, and where one rank's writes have failed MPI-IO may let
+    // the others wait in it for ever.
+    file.release();
     throw;
   }
   int64_t bytes = 0;

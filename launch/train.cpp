@@ -123,6 +123,8 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options() {
           .every = c.every.value_or(0),
           .keep = c.keep,
           .final = c.final,
+          .weights_only = c.weights_only,
+          .total_steps = config_.run.total_steps(),
           .mpi_hints = {c.mpi_hints.begin(), c.mpi_hints.end()},
           .config = config_.text(),
           .environment = environment_,

@@ -9,7 +9,7 @@ from decoder import Batch, Decoder
 from json_file import dump
 
 PARAMETERS = "/parameters"  # the group whose datasets bear the parameters' names
-CONFIG = "/config"  # a text dataset: the resolved YAML config
+CONFIG = "/run/config"  # a text dataset: the resolved YAML config
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
 

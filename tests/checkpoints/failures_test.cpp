@@ -1,0 +1,152 @@
+// Whatever fails on one rank ends on all of them with the same sentence, and leaves earlier checkpoints alone.
+#include <cmath>
+
+#include "checkpoints/latest.h"
+#include "tests/checkpoints/shared_folder.h"
+
+namespace keel::checkpoints {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+class Failures : public SharedFolder {
+ protected:
+  Failures() : state(world, {.tensor = 1, .data = world.size()}) {
+    state.fill();
+    save(state, before);
+    bytes_before = io::slurp(before);
+  }
+  // Nothing but the earlier file is left, and it is what it was; and the next save works.
+  void expect_only_the_earlier_file() {
+    world.barrier();
+    EXPECT_THAT(names(), UnorderedElementsAre(file_name(1)));
+    EXPECT_TRUE(io::slurp(before) == bytes_before);
+    world.barrier();
+    state.fill();
+    save(state, after);
+    state.clear();
+    read_tensors(io, after, state.tensors(), "rms");
+    EXPECT_EQ(state.wrong(), 0);
+  }
+
+  State state;
+  const std::string before = folder + "/" + file_name(1), after = folder + "/" + file_name(2);
+  const int last = world.size() - 1;
+  std::string bytes_before;
+};
+
+// CASES R25: one rank alone has one value that is not finite.
+TEST_F(Failures, NotFinite) {
+  for (float bad : {NAN, -INFINITY}) {
+    state.fill();
+    // The first element of what the last rank updates: of a weight, and of a second moment.
+    const optim::Span& span = state.optimizer->spans().front();
+    float* weight = state.parameters.arenas()[size_t(span.arena)].master.as<float>() + span.begin;
+    for (auto [value, group] :
+         {std::pair(weight, "parameters/"), {state.optimizer->moment2(0).as<float>(), "moment2/"}}) {
+      const float good = *value;
+      if (world.rank() == last) *value = bad;
+      const Error error = error_of([&] { save(state, after); });
+      *value = good;
+      EXPECT_EQ(error.kind(), ErrorKind::unstable) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr(group));
+      EXPECT_THAT(error.what(), HasSubstr("not finite"));
+    }
+  }
+  expect_only_the_earlier_file();
+}
+
+TEST_F(Failures, OneRankCannotSeeTheDirectory) {
+  const std::string seen = world.rank() == last && last > 0 ? folder + "/elsewhere/x.h5" : after;
+  const Error error = error_of([&] { save(state, seen); });
+  if (last > 0) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank {}", last)));
+    EXPECT_THAT(error.what(), HasSubstr("elsewhere"));
+    expect_only_the_earlier_file();
+  }
+}
+
+// CASES R36: the file of rank 0 is hidden from another one, or is another file.
+TEST_F(Failures, OneRankSeesNoFileOrAnother) {
+  confirm_on_all_ranks(world, before);
+  save(state, after, 8);
+  if (last == 0) return;
+  Error error = error_of([&] { confirm_on_all_ranks(world, world.rank() == last ? before + "x" : before); });
+  EXPECT_EQ(error.kind(), ErrorKind::input);
+  EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank {}: {}x", last, before)));
+  error = error_of([&] { confirm_on_all_ranks(world, world.rank() == last ? after : before); });
+  EXPECT_EQ(error.kind(), ErrorKind::input);
+  EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank {}", last)));
+}
+
+TEST_F(Failures, NewestIsTheSameOnAllRanks) {
+  EXPECT_EQ(find_latest(world, io, folder + "/absent"), std::nullopt);
+  EXPECT_EQ(find_latest(world, io, folder), before);
+  save(state, after);
+  EXPECT_EQ(find_latest(world, io, folder), after);
+  // A weight with one bit changed, far behind everything that is read first: the ranks divide the reading.
+  if (world.rank() == 0) {
+    std::string bytes = io::slurp(after);
+    const float value = expected_value(Part::weight, "tall", 300);
+    const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&value), sizeof value));
+    ASSERT_NE(at, std::string::npos);
+    bytes[at] ^= 1;
+    io::spill(after, bytes);
+  }
+  world.barrier();
+  EXPECT_EQ(find_latest(world, io, folder), before);
+  if (world.rank() == 0) io::spill(before, bytes_before.substr(0, 96));
+  world.barrier();
+  const Error error = error_of([&] { find_latest(world, io, folder); });
+  EXPECT_EQ(error.kind(), ErrorKind::input);
+  EXPECT_THAT(error.what(), HasSubstr("none of its 2 checkpoints is whole"));
+}
+
+// CASES R35: the disk is too small for the file; the ranks learn it before they write.
+TEST_F(Failures, FullDisk) {
+  const std::string small = folder + "/small";
+  std::unique_ptr<io::SmallDisk> disk;
+  if (world.rank() == 0) disk = std::make_unique<io::SmallDisk>(small, "256k");
+  const bool mounted = comm::all_reduce_value(world, int64_t(disk && disk->ok()), comm::Reduction::max) == 1;
+  if (!mounted) GTEST_SKIP() << "this process may not mount; FileSizeLimit limits the file size instead";
+  const Error error = error_of([&] { save(state, small + "/" + file_name(1)); });
+  EXPECT_THAT(error.what(), HasSubstr("are needed"));
+  EXPECT_THAT(error.what(), HasSubstr("free some space"));
+  EXPECT_TRUE(std::filesystem::is_empty(small));
+  world.barrier();
+  disk.reset();
+  if (world.rank() == 0) std::filesystem::remove(small);
+  expect_only_the_earlier_file();
+}
+
+// Files must not grow as large as the checkpoint.
+TEST_F(Failures, FileSizeLimit) {
+  {
+    const io::FileSizeLimit limit(6000);
+    const Error error = error_of([&] { save(state, after); });
+    EXPECT_THAT(error.what(), HasSubstr("step-00000002.h5.writing"));
+    EXPECT_THAT(error.what(), HasSubstr("ulimit -f"));
+  }
+  expect_only_the_earlier_file();
+}
+
+// CASES R44: a read-only disk can be loaded from, and saving there is an input error on all ranks.
+TEST_F(Failures, ReadOnlyDirectory) {
+  std::unique_ptr<io::ReadOnly> lock;
+  if (world.rank() == 0) lock = std::make_unique<io::ReadOnly>(folder);
+  const bool locked = comm::all_reduce_value(world, int64_t(lock && lock->ok()), comm::Reduction::max) == 1;
+  if (!locked) GTEST_SKIP() << "this process cannot make a directory read-only";
+  EXPECT_EQ(find_latest(world, io, folder), before);
+  state.clear();
+  read_tensors(io, before, state.tensors(), "rms");
+  EXPECT_EQ(state.wrong(), 0);
+  const Error error = error_of([&] { save(state, after); });
+  EXPECT_EQ(error.kind(), ErrorKind::input);
+  EXPECT_THAT(error.what(), HasSubstr("step-00000002.h5.writing"));
+  world.barrier();
+}
+
+}  // namespace
+}  // namespace keel::checkpoints
