@@ -40,7 +40,7 @@ void norm_forward(Tensor y, NormStatistics statistics, ConstTensor x, const Norm
   check_norm(op, x, statistics, weights, options);
   check_rows(op, "y", y, x);
   if (runs_on_cpu(y, x, statistics.inverse, statistics.mean, weights.weight, weights.bias))
-    cpu::norm_forward(y, {}, statistics, x, {}, weights, options);
+    cpu::norm_forward({y, {}, statistics, x, {}, weights, options});
 }
 
 void residual_norm_forward(Tensor y, Tensor sum, NormStatistics statistics, ConstTensor residual, ConstTensor branch,
@@ -53,7 +53,7 @@ void residual_norm_forward(Tensor y, Tensor sum, NormStatistics statistics, Cons
   check_same(op, "residual and sum", residual, sum);
   check_same(op, "branch and y", branch, y);
   if (runs_on_cpu(y, sum, residual, branch, statistics.inverse, statistics.mean, weights.weight, weights.bias))
-    cpu::norm_forward(y, sum, statistics, residual, branch, weights, options);
+    cpu::norm_forward({y, sum, statistics, residual, branch, weights, options});
 }
 
 void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, ConstTensor x,
@@ -69,7 +69,7 @@ void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, Co
   if (weights.bias.defined()) check_vector(op, "the gradient of the bias", gradients.d_bias, x.size(1));
   if (runs_on_cpu(dx, dy, x, statistics.inverse, statistics.mean, weights.weight, weights.bias, gradients.d_weight,
                   gradients.d_bias))
-    cpu::norm_backward(dx, gradients, dy, x, statistics, weights, options, accumulate);
+    cpu::norm_backward({dx, dy, x, statistics, weights, options, accumulate}, gradients);
 }
 
 }  // namespace keel::ops

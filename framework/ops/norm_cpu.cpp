@@ -35,27 +35,31 @@ struct Parameters {
   size_t d;
 };
 
-template <class X>
-HWY_INLINE float row_mean(const X* x, size_t d) {
-  const float sum =
-      sum_over(d, [&](size_t i, auto lanes, Vec sum) KEEL_LANES { return hn::Add(sum, load(x + i, lanes)); });
-  return sum / float(d);
-}
+struct RowStatistics {
+  float mean = 0;
+  float inverse = 1;
+};
 
 template <class X>
-HWY_INLINE float row_inverse(const X* x, float mean, const Parameters& p) {
-  const Vec center = splat(mean);
+HWY_INLINE RowStatistics statistics_of(const X* x, const Parameters& p) {
+  RowStatistics row;
+  if (p.layer)
+    row.mean =
+        sum_over(p.d, [&](size_t i, auto lanes, Vec sum) KEEL_LANES { return hn::Add(sum, load(x + i, lanes)); }) /
+        float(p.d);
+  const Vec center = splat(row.mean);
   const float squares = sum_over(p.d, [&](size_t i, auto lanes, Vec sum) KEEL_LANES {
     const Vec centred = replace_tail(hn::Sub(load(x + i, lanes), center), 0, lanes);
     return hn::MulAdd(centred, centred, sum);
   });
   const float under_root = squares / float(p.d) + p.eps;
-  return under_root > 0 ? 1 / std::sqrt(under_root) : 0;
+  row.inverse = under_root > 0 ? 1 / std::sqrt(under_root) : 0;
+  return row;
 }
 
 template <class Y, class X>
-HWY_INLINE void write_row(Y* y, const X* x, float mean, float inverse, const Parameters& p) {
-  const Vec center = splat(mean), factor = splat(inverse), offset = splat(p.offset);
+HWY_INLINE void write_row(Y* y, const X* x, const RowStatistics& row, const Parameters& p) {
+  const Vec center = splat(row.mean), factor = splat(row.inverse), offset = splat(p.offset);
   for_vectors(p.d, [&](size_t i, auto lanes) KEEL_LANES {
     const Vec xhat = hn::Mul(hn::Sub(load(x + i, lanes), center), factor);
     const Vec gain = hn::Add(load(p.weight + i, lanes), offset);
@@ -71,34 +75,52 @@ HWY_INLINE void add_row(X* sum, const X* residual, const Y* branch, size_t d) {
   });
 }
 
-// dx = inverse * (g - (S1 + xhat * S2) / d) with g = gain * dy, and `few` takes dy * xhat, then dy where there is a
-// bias.
+// S1 = sum g and S2 = sum g * xhat, g = gain * dy.
+struct RowSums {
+  float first = 0;
+  float second = 0;
+};
+
+// `few` takes dy * xhat, then dy where there is a bias.
 template <class X, class Y>
-HWY_INLINE void backward_row(X* dx, const Y* dy, const X* x, const Parameters& p, float mean, float inverse, float* few,
-                             bool accumulate) {
-  const Vec center = splat(mean), factor = splat(inverse), offset = splat(p.offset);
-  const float s2 = sum_over(p.d, [&](size_t i, auto lanes, Vec sum) KEEL_LANES {
+HWY_INLINE RowSums add_sums(float* few, const Y* dy, const X* x, const RowStatistics& row, const Parameters& p) {
+  const Vec center = splat(row.mean), factor = splat(row.inverse), offset = splat(p.offset);
+  RowSums sums;
+  sums.second = sum_over(p.d, [&](size_t i, auto lanes, Vec sum) KEEL_LANES {
     const Vec xhat = hn::Mul(hn::Sub(load(x + i, lanes), center), factor);
     const Vec part = hn::Mul(load(dy + i, lanes), xhat);
     store(hn::Add(load(few + i, lanes), part), few + i, lanes);
     return hn::MulAdd(part, hn::Add(load(p.weight + i, lanes), offset), sum);
   });
-  float s1 = 0;
   if (p.layer)
-    s1 = sum_over(p.d, [&](size_t i, auto lanes, Vec sum) KEEL_LANES {
+    sums.first = sum_over(p.d, [&](size_t i, auto lanes, Vec sum) KEEL_LANES {
       return hn::MulAdd(load(dy + i, lanes), hn::Add(load(p.weight + i, lanes), offset), sum);
     });
+  float* d_bias = few + p.d;
   if (p.bias)
     for_vectors(p.d, [&](size_t i, auto lanes) KEEL_LANES {
-      float* d_bias = few + p.d + i;
-      store(hn::Add(load(d_bias, lanes), load(dy + i, lanes)), d_bias, lanes);
+      store(hn::Add(load(d_bias + i, lanes), load(dy + i, lanes)), d_bias + i, lanes);
     });
-  const Vec first = splat(s1 / float(p.d)), second = splat(s2 / float(p.d));
+  return sums;
+}
+
+// dx = inverse * (g - (S1 + xhat * S2) / d), plus what dx held. The factors come as one struct per row.
+struct RowGradient {
+  RowStatistics row;
+  RowSums sums;
+  bool accumulate;
+};
+
+template <class X, class Y>
+HWY_INLINE void write_gradient(X* dx, const Y* dy, const X* x, const RowGradient& gradient, const Parameters& p) {
+  const Vec center = splat(gradient.row.mean), factor = splat(gradient.row.inverse), offset = splat(p.offset);
+  const Vec first = splat(gradient.sums.first / float(p.d)), second = splat(gradient.sums.second / float(p.d));
   for_vectors(p.d, [&](size_t i, auto lanes) KEEL_LANES {
     const Vec xhat = hn::Mul(hn::Sub(load(x + i, lanes), center), factor);
     const Vec g = hn::Mul(load(dy + i, lanes), hn::Add(load(p.weight + i, lanes), offset));
     const Vec inner = hn::NegMulAdd(xhat, second, hn::Sub(g, first));
-    store(accumulate ? hn::MulAdd(inner, factor, load(dx + i, lanes)) : hn::Mul(inner, factor), dx + i, lanes);
+    const Vec before = gradient.accumulate ? load(dx + i, lanes) : zero();
+    store(hn::MulAdd(inner, factor, before), dx + i, lanes);
   });
 }
 
@@ -109,36 +131,36 @@ void dispatch_both(DType stream, DType activation, const F& f) {
                  [&]<class X>() { dispatch_float(activation, [&]<class Y>() { f.template operator()<X, Y>(); }); });
 }
 
-void forward_rows(const Tensor& y, const Tensor& sum, const NormStatistics& statistics, const ConstTensor& residual,
-                  const ConstTensor& branch, const NormWeights& weights, const NormOptions& options) {
-  const Parameters p(weights, options, y.size(1));
-  dispatch_both(residual.dtype(), y.dtype(), [&]<class X, class Y>() {
-    for (int64_t row = 0; row < y.size(0); ++row) {
-      const int64_t at = row * y.size(1);
-      const X* x = residual.as<X>() + at;
-      if (sum.defined()) {
-        add_row(sum.as<X>() + at, x, branch.as<Y>() + at, p.d);
-        x = sum.as<X>() + at;
+void forward_rows(const cpu::NormForward& call, int64_t begin, int64_t end) {
+  const int64_t width = call.y.size(1);
+  const Parameters p(call.weights, call.options, width);
+  dispatch_both(call.residual.dtype(), call.y.dtype(), [&]<class X, class Y>() {
+    for (int64_t i = begin; i < end; ++i) {
+      const X* x = call.residual.as<X>() + i * width;
+      if (call.sum.defined()) {
+        X* sum = call.sum.as<X>() + i * width;
+        add_row(sum, x, call.branch.as<Y>() + i * width, p.d);
+        x = sum;
       }
-      const float mean = p.layer ? row_mean(x, p.d) : 0;
-      const float inverse = row_inverse(x, mean, p);
-      write_row(y.as<Y>() + at, x, mean, inverse, p);
-      statistics.inverse.as<float>()[row] = inverse;
-      if (p.layer) statistics.mean.as<float>()[row] = mean;
+      const RowStatistics row = statistics_of(x, p);
+      write_row(call.y.as<Y>() + i * width, x, row, p);
+      call.statistics.inverse.as<float>()[i] = row.inverse;
+      if (p.layer) call.statistics.mean.as<float>()[i] = row.mean;
     }
   });
 }
 
-void backward_rows(const Tensor& dx, float* few, const ConstTensor& dy, const ConstTensor& x,
-                   const NormStatistics& statistics, const NormWeights& weights, const NormOptions& options,
-                   bool accumulate) {
-  const Parameters p(weights, options, x.size(1));
-  dispatch_both(x.dtype(), dy.dtype(), [&]<class X, class Y>() {
-    for (int64_t row = 0; row < x.size(0); ++row) {
-      const int64_t at = row * x.size(1);
-      const float mean = p.layer ? statistics.mean.as<float>()[row] : 0;
-      backward_row(dx.as<X>() + at, dy.as<Y>() + at, x.as<X>() + at, p, mean, statistics.inverse.as<float>()[row], few,
-                   accumulate);
+void backward_rows(const cpu::NormBackward& call, float* few, int64_t begin, int64_t end) {
+  const int64_t width = call.x.size(1);
+  const Parameters p(call.weights, call.options, width);
+  dispatch_both(call.x.dtype(), call.dy.dtype(), [&]<class X, class Y>() {
+    for (int64_t i = begin; i < end; ++i) {
+      const X* x = call.x.as<X>() + i * width;
+      const Y* dy = call.dy.as<Y>() + i * width;
+      RowStatistics row{0, call.statistics.inverse.as<float>()[i]};
+      if (p.layer) row.mean = call.statistics.mean.as<float>()[i];
+      const RowSums sums = add_sums(few, dy, x, row, p);
+      write_gradient(call.dx.as<X>() + i * width, dy, x, {row, sums, call.accumulate}, p);
     }
   });
 }
@@ -159,39 +181,23 @@ int parts_for(const ConstTensor& x) {
   return parts_of(x.size(0), 16384 / std::max<int64_t>(x.size(1), 1));
 }
 
-template <class Rows>
-Rows rows_of(const Rows& x, int64_t begin, int64_t end) {
-  return x.defined() ? x.slice(0, begin, end) : x;
-}
-
-NormStatistics rows_of(const NormStatistics& statistics, int64_t begin, int64_t end) {
-  return {rows_of(statistics.inverse, begin, end), rows_of(statistics.mean, begin, end)};
-}
-
 }  // namespace
 
-void norm_forward(Tensor y, Tensor sum, const NormStatistics& statistics, ConstTensor residual, ConstTensor branch,
-                  const NormWeights& weights, const NormOptions& options) {
-  for_parts(y.size(0), parts_for(y), [&](int, int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(forward_rows)
-    (rows_of(y, begin, end), rows_of(sum, begin, end), rows_of(statistics, begin, end), rows_of(residual, begin, end),
-     rows_of(branch, begin, end), weights, options);
+void norm_forward(const NormForward& call) {
+  for_parts(call.y.size(0), parts_for(call.y), [&](int, int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(forward_rows)(call, begin, end);
   });
 }
 
-void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, ConstTensor x,
-                   const NormStatistics& statistics, const NormWeights& weights, const NormOptions& options,
-                   bool accumulate) {
+void norm_backward(const NormBackward& call, const NormGradients& gradients) {
   static thread_local PartialSums::Memory memory;  // at most 24 D bytes per thread of the loop
-  const int64_t width = x.size(1);
-  const int parts = parts_for(x);
-  const PartialSums sums(memory, (weights.bias.defined() ? 2 : 1) * width, parts);
-  for_parts(x.size(0), parts, [&](int part, int64_t begin, int64_t end) {
+  const int64_t width = call.x.size(1);
+  const int parts = parts_for(call.x);
+  const PartialSums sums(memory, (call.weights.bias.defined() ? 2 : 1) * width, parts);
+  for_parts(call.x.size(0), parts, [&](int part, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += PartialSums::kRows) {
-      const int64_t last = std::min(row + PartialSums::kRows, end);
       HWY_DYNAMIC_DISPATCH(backward_rows)
-      (rows_of(dx, row, last), sums.few(part), rows_of(dy, row, last), rows_of(x, row, last),
-       rows_of(statistics, row, last), weights, options, accumulate);
+      (call, sums.few(part), row, std::min(row + PartialSums::kRows, end));
       sums.flush(part);
     }
   });

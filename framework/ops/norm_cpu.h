@@ -5,11 +5,24 @@
 
 namespace keel::ops::cpu {
 
-// With `branch` and `sum` undefined, y = norm(residual).
-void norm_forward(Tensor y, Tensor sum, const NormStatistics& statistics, ConstTensor residual, ConstTensor branch,
-                  const NormWeights& weights, const NormOptions& options);
-void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, ConstTensor x,
-                   const NormStatistics& statistics, const NormWeights& weights, const NormOptions& options,
-                   bool accumulate);
+// y = norm(residual + branch) and sum; with `branch` and `sum` undefined, y = norm(residual).
+struct NormForward {
+  Tensor y, sum;
+  NormStatistics statistics;
+  ConstTensor residual, branch;
+  NormWeights weights;
+  NormOptions options;
+};
+void norm_forward(const NormForward& call);
+
+struct NormBackward {
+  Tensor dx;
+  ConstTensor dy, x;
+  NormStatistics statistics;
+  NormWeights weights;
+  NormOptions options;
+  bool accumulate = false;
+};
+void norm_backward(const NormBackward& call, const NormGradients& gradients);
 
 }  // namespace keel::ops::cpu

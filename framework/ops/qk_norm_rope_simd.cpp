@@ -25,6 +25,12 @@ using cpu::QkScratch;
 using cpu::QkSide;
 using cpu::TokenRange;
 
+// One token's q (side 0) or k (side 1).
+struct Place {
+  int side = 0;
+  int64_t token = 0;
+};
+
 // A token's rotation: cos then sin, `half` each. half = 0: none.
 struct Rotation {
   const float* cosines = nullptr;
@@ -57,30 +63,32 @@ HWY_INLINE void turn(To* to, size_t d, const Rotation& rotation, const Source& s
 
 // The rotated rows of a token's side, as fp32.
 template <bool back, class T>
-void turn_rows(float* to, const T* from, const QkPass& pass, const QkSide& side, int64_t token) {
-  const Rotation rotation = rotation_of(pass, token, true);
-  for (int64_t head = 0; head < side.heads; ++head, to += pass.d, from += pass.d)
+void turn_rows(float* to, const T* from, const QkPass& pass, const Place& at) {
+  const Rotation rotation = rotation_of(pass, at.token, true);
+  for (int64_t head = 0; head < pass.sides[at.side].heads; ++head, to += pass.d, from += pass.d)
     turn<back>(to, size_t(pass.d), rotation, [&](size_t i, auto lanes) KEEL_LANES { return load(from + i, lanes); });
 }
 
 // f(x): a token's rows as the norm sees them, where they lie or rotated in scratch.
 template <class T, class F>
-void with_x(const QkPass& pass, const QkSide& side, int64_t token, const QkScratch& scratch, const F& f) {
-  const T* x = static_cast<const T*>(side.x) + token * side.x_stride;
+void with_x(const QkPass& pass, const Place& at, const QkScratch& scratch, const F& f) {
+  const QkSide& side = pass.sides[at.side];
+  const T* x = static_cast<const T*>(side.x) + at.token * side.x_stride;
   if (!pass.after_rope) return f(x);
-  turn_rows<false>(scratch.x, x, pass, side, token);
+  turn_rows<false>(scratch.x, x, pass, at);
   f(scratch.x);
 }
 // f(x, dy): with the gradient of the norm's output beside them.
 template <class T, class F>
-void with_x_and_dy(const QkPass& pass, const QkSide& side, int64_t token, const QkScratch& scratch, const F& f) {
-  const T* x = static_cast<const T*>(side.x) + token * side.x_stride;
-  const T* dy = static_cast<const T*>(side.dy) + token * side.heads * pass.d;
+void with_x_and_dy(const QkPass& pass, const Place& at, const QkScratch& scratch, const F& f) {
+  const QkSide& side = pass.sides[at.side];
+  const T* x = static_cast<const T*>(side.x) + at.token * side.x_stride;
+  const T* dy = static_cast<const T*>(side.dy) + at.token * side.heads * pass.d;
   if (pass.after_rope) {
-    turn_rows<false>(scratch.x, x, pass, side, token);
+    turn_rows<false>(scratch.x, x, pass, at);
     f(scratch.x, dy);
   } else {
-    turn_rows<true>(scratch.dy, dy, pass, side, token);
+    turn_rows<true>(scratch.dy, dy, pass, at);
     f(x, scratch.dy);
   }
 }
@@ -125,8 +133,9 @@ HWY_INLINE Normalizer normalizer_of(const Moments& moments, const QkPass& pass, 
 }
 
 // Scope full: of the token's combined statistics.
-Normalizer combined_normalizer(const QkPass& pass, int side, int64_t token) {
-  const float* statistics = pass.statistics + token * pass.columns;
+Normalizer combined_normalizer(const QkPass& pass, const Place& at) {
+  const float* statistics = pass.statistics + at.token * pass.columns;
+  const int side = at.side;
   Moments moments{0, 0, statistics[side]};
   if (pass.kind == QkNormKind::layer) moments = {0, statistics[2 * side], statistics[2 * side + 1]};
   return normalizer_of(moments, pass, pass.sides[side]);
@@ -134,12 +143,12 @@ Normalizer combined_normalizer(const QkPass& pass, int side, int64_t token) {
 
 // One for each head, from its own row x [heads, d] or from the combined statistics.
 template <class X>
-void set_normalizers(Normalizer* normalizers, const QkPass& pass, int side, int64_t token, const X* x) {
-  const QkSide& own = pass.sides[side];
+void set_normalizers(Normalizer* normalizers, const QkPass& pass, const Place& at, const X* x) {
+  const QkSide& own = pass.sides[at.side];
   if (pass.kind == QkNormKind::none) {
     std::fill_n(normalizers, own.heads, Normalizer{});
   } else if (pass.full) {
-    std::fill_n(normalizers, own.heads, combined_normalizer(pass, side, token));
+    std::fill_n(normalizers, own.heads, combined_normalizer(pass, at));
   } else {
     for (int64_t head = 0; head < own.heads; ++head)
       normalizers[head] = normalizer_of(moments_of(x + head * pass.d, size_t(pass.d), pass.kind), pass, own);
@@ -151,11 +160,11 @@ HWY_INLINE Vec normalized(Vec x, const Normalizer& normalizer) {
 }
 
 template <class T, bool cast, class X>
-void forward_side(const QkPass& pass, int side_index, int64_t token, const X* x, Normalizer* normalizers) {
-  const QkSide& side = pass.sides[side_index];
-  const Rotation rotation = rotation_of(pass, token, !pass.after_rope);
-  set_normalizers(normalizers, pass, side_index, token, x);
-  T* out = static_cast<T*>(side.out) + token * side.heads * pass.d;
+void forward_side(const QkPass& pass, const Place& at, const X* x, Normalizer* normalizers) {
+  const QkSide& side = pass.sides[at.side];
+  const Rotation rotation = rotation_of(pass, at.token, !pass.after_rope);
+  set_normalizers(normalizers, pass, at, x);
+  T* out = static_cast<T*>(side.out) + at.token * side.heads * pass.d;
   for (int64_t head = 0; head < side.heads; ++head, x += pass.d, out += pass.d) {
     const float* gain = side.gain + head * side.gain_stride;
     const Normalizer normalizer = normalizers[head];
@@ -218,30 +227,30 @@ HWY_INLINE InputGradient input_gradient(const Normalizer& n, float s1, float s2)
 }
 
 // From the ranks' combined sums, scope full.
-InputGradient combined_input_gradient(const QkPass& pass, int side, int64_t token, const Normalizer& normalizer) {
-  const float* sums = pass.sums + token * pass.columns;
+InputGradient combined_input_gradient(const QkPass& pass, const Place& at, const Normalizer& normalizer) {
+  const float* sums = pass.sums + at.token * pass.columns;
+  const int side = at.side;
   if (pass.kind == QkNormKind::layer) return input_gradient(normalizer, sums[2 * side], sums[2 * side + 1]);
   return input_gradient(normalizer, 0, sums[side] * normalizer.inverse);  // S = sum g * x, and xhat = x * inverse
 }
 
 template <class T, bool cast, class X, class Y>
-void backward_side(const QkPass& pass, int side_index, int64_t token, const X* x, const Y* dy,
-                   const QkScratch& scratch) {
-  const QkSide& side = pass.sides[side_index];
-  const Rotation rotation = rotation_of(pass, token, pass.after_rope);
+void backward_side(const QkPass& pass, const Place& at, const X* x, const Y* dy, const QkScratch& scratch) {
+  const QkSide& side = pass.sides[at.side];
+  const Rotation rotation = rotation_of(pass, at.token, pass.after_rope);
   const bool layer = pass.kind == QkNormKind::layer;
   const bool own_sums = pass.kind != QkNormKind::none && !pass.full;
-  set_normalizers(scratch.normalizers, pass, side_index, token, x);
-  T* dx = static_cast<T*>(side.dx) + token * side.dx_stride;
-  float* d_gain = scratch.d_gain[side_index];
+  set_normalizers(scratch.normalizers, pass, at, x);
+  T* dx = static_cast<T*>(side.dx) + at.token * side.dx_stride;
+  float* d_gain = scratch.d_gain[at.side];
   for (int64_t head = 0; head < side.heads; ++head, dx += pass.d) {
-    const int64_t at = head * pass.d;
-    const Row<X, Y> row{x + at, dy + at, side.gain + head * side.gain_stride, size_t(pass.d),
+    const int64_t first_feature = head * pass.d;
+    const Row<X, Y> row{x + first_feature, dy + first_feature, side.gain + head * side.gain_stride, size_t(pass.d),
                         scratch.normalizers[head]};
     float s2 = 0;
     if (d_gain) s2 = projection_and_gain<T, cast>(d_gain + head * side.gain_stride, row);
     if (!d_gain && own_sums) s2 = projection(row);
-    const InputGradient f = pass.full ? combined_input_gradient(pass, side_index, token, row.normalizer)
+    const InputGradient f = pass.full ? combined_input_gradient(pass, at, row.normalizer)
                                       : input_gradient(row.normalizer, layer ? gradient_sum(row) : 0, s2);
     turn<true>(dx, row.d, rotation, [&](size_t i, auto lanes) KEEL_LANES {
       const Vec rest = hn::MulAdd(load(row.x + i, lanes), splat(f.by_x), splat(f.constant));
@@ -251,19 +260,19 @@ void backward_side(const QkPass& pass, int side_index, int64_t token, const X* x
   }
 }
 
-// f(side, token): q, then k, of each token.
+// f(place): q, then k, of each token.
 template <class F>
 HWY_INLINE void for_sides(TokenRange tokens, const F& f) {
   for (int64_t token = tokens.begin; token < tokens.end; ++token)
-    for (int side = 0; side < 2; ++side) f(side, token);
+    for (int side = 0; side < 2; ++side) f(Place{side, token});
 }
 
 void forward_tokens(const QkPass& pass, TokenRange tokens, const QkScratch& scratch) {
   dispatch_float(pass.dtype, [&]<class T>() {
-    for_sides(tokens, [&](int side, int64_t token) {
-      with_x<T>(pass, pass.sides[side], token, scratch, [&](auto x) {
-        if (pass.cast_before_weight) forward_side<T, true>(pass, side, token, x, scratch.normalizers);
-        if (!pass.cast_before_weight) forward_side<T, false>(pass, side, token, x, scratch.normalizers);
+    for_sides(tokens, [&](const Place& at) {
+      with_x<T>(pass, at, scratch, [&](auto x) {
+        if (pass.cast_before_weight) forward_side<T, true>(pass, at, x, scratch.normalizers);
+        if (!pass.cast_before_weight) forward_side<T, false>(pass, at, x, scratch.normalizers);
       });
     });
   });
@@ -271,10 +280,10 @@ void forward_tokens(const QkPass& pass, TokenRange tokens, const QkScratch& scra
 
 void backward_tokens(const QkPass& pass, TokenRange tokens, const QkScratch& scratch) {
   dispatch_float(pass.dtype, [&]<class T>() {
-    for_sides(tokens, [&](int side, int64_t token) {
-      with_x_and_dy<T>(pass, pass.sides[side], token, scratch, [&](auto x, auto dy) {
-        if (pass.cast_before_weight) backward_side<T, true>(pass, side, token, x, dy, scratch);
-        if (!pass.cast_before_weight) backward_side<T, false>(pass, side, token, x, dy, scratch);
+    for_sides(tokens, [&](const Place& at) {
+      with_x_and_dy<T>(pass, at, scratch, [&](auto x, auto dy) {
+        if (pass.cast_before_weight) backward_side<T, true>(pass, at, x, dy, scratch);
+        if (!pass.cast_before_weight) backward_side<T, false>(pass, at, x, dy, scratch);
       });
     });
   });
@@ -295,46 +304,46 @@ void side_statistics(float* out, const QkPass& pass, int side, const X* x) {
 
 void statistics_tokens(float* out, const QkPass& pass, TokenRange tokens, const QkScratch& scratch) {
   dispatch_float(pass.dtype, [&]<class T>() {
-    for_sides(tokens, [&](int side, int64_t token) {
-      with_x<T>(pass, pass.sides[side], token, scratch,
-                [&](auto x) { side_statistics(out + token * pass.columns, pass, side, x); });
+    for_sides(tokens, [&](const Place& at) {
+      with_x<T>(pass, at, scratch, [&](auto x) { side_statistics(out + at.token * pass.columns, pass, at.side, x); });
     });
   });
 }
 
 // Sums in double over the heads. l2 and rms want S = sum g * x: xhat with nothing done to x.
 template <class X, class Y>
-void side_sums(float* out, const QkPass& pass, int side_index, int64_t token, const X* x, const Y* dy) {
-  const QkSide& side = pass.sides[side_index];
+void side_sums(float* out, const QkPass& pass, const Place& at, const X* x, const Y* dy) {
+  const QkSide& side = pass.sides[at.side];
   const bool layer = pass.kind == QkNormKind::layer;
-  const Normalizer normalizer = layer ? combined_normalizer(pass, side_index, token) : Normalizer{};
+  const Normalizer normalizer = layer ? combined_normalizer(pass, at) : Normalizer{};
   double first = 0, second = 0;
   for (int64_t head = 0; head < side.heads; ++head) {
-    const int64_t at = head * pass.d;
-    const Row<X, Y> row{x + at, dy + at, side.gain + head * side.gain_stride, size_t(pass.d), normalizer};
+    const int64_t first_feature = head * pass.d;
+    const Row<X, Y> row{x + first_feature, dy + first_feature, side.gain + head * side.gain_stride, size_t(pass.d),
+                        normalizer};
     if (layer) first += double(gradient_sum(row));
     second += double(projection(row));
   }
-  if (layer) out[2 * side_index] = float(first);
-  out[layer ? 2 * side_index + 1 : side_index] = float(second);
+  if (layer) out[2 * at.side] = float(first);
+  out[layer ? 2 * at.side + 1 : at.side] = float(second);
 }
 
 void sums_tokens(float* out, const QkPass& pass, TokenRange tokens, const QkScratch& scratch) {
   dispatch_float(pass.dtype, [&]<class T>() {
-    for_sides(tokens, [&](int side, int64_t token) {
-      with_x_and_dy<T>(pass, pass.sides[side], token, scratch,
-                       [&](auto x, auto dy) { side_sums(out + token * pass.columns, pass, side, token, x, dy); });
+    for_sides(tokens, [&](const Place& at) {
+      with_x_and_dy<T>(pass, at, scratch,
+                       [&](auto x, auto dy) { side_sums(out + at.token * pass.columns, pass, at, x, dy); });
     });
   });
 }
 
 void squares_tokens(const QkPass& pass, TokenRange tokens, const QkScratch& scratch) {
   dispatch_float(pass.dtype, [&]<class T>() {
-    for_sides(tokens, [&](int side, int64_t token) {
-      const QkSide& own = pass.sides[side];
-      const T* x = static_cast<const T*>(own.x) + token * own.x_stride;
+    for_sides(tokens, [&](const Place& at) {
+      const QkSide& own = pass.sides[at.side];
+      const T* x = static_cast<const T*>(own.x) + at.token * own.x_stride;
       for (int64_t head = 0; head < own.heads; ++head)
-        scratch.squares[side][head] += double(sum_squares(x + head * pass.d, size_t(pass.d)));
+        scratch.squares[at.side][head] += double(sum_squares(x + head * pass.d, size_t(pass.d)));
     });
   });
 }
