@@ -8,7 +8,7 @@ std::vector<Layout> layouts_for(int ranks) {
   std::vector<Layout> fitting;
   for (auto [tensor, data] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 3}, {1, 4}})
     for (bool zero : {true, false})
-      if (tensor * data <= ranks) fitting.push_back({tensor, data, zero});
+      if (tensor * data <= ranks && (zero || data > 1)) fitting.push_back({tensor, data, zero});
   return fitting;
 }
 
