@@ -20,7 +20,7 @@ if [ -z "$text" ]; then
   if [ ! -s "$text" ]; then
     say "fetching the dictionary text (Debian package dict-gcide)"
     mkdir -p data/gcide
-    (cd data/gcide && apt-get download -qq dict-gcide && dpkg-deb -x dict-gcide_*.deb .) ||
+    (cd data/gcide && apt-get -o APT::Sandbox::User=root download -qq dict-gcide && dpkg-deb -x dict-gcide_*.deb .) ||
       fail "could not fetch dict-gcide: give a text of your own, ./launch/quickstart.sh TEXT"
     zcat <data/gcide/usr/share/dictd/gcide.dict.dz >"$text.part" && mv "$text.part" "$text"
   fi

@@ -3,7 +3,7 @@
 
 #include "tests/launch/run_fixture.h"
 
-namespace keel::test {
+namespace keel::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -57,4 +57,4 @@ TEST_F(Input, Checkpoints) {
 }
 
 }  // namespace
-}  // namespace keel::test
+}  // namespace keel::testing

@@ -12,7 +12,7 @@
 #include "framework/base/rng.h"
 #include "tests/support/command.h"
 
-namespace keel::test {
+namespace keel::testing {
 
 class RunFixture : public ::testing::Test {
  protected:
@@ -80,4 +80,4 @@ inline void expect_same_tensors(const std::string& a, const std::string& b) {
   EXPECT_EQ(ended.code, 0) << a << " and " << b << " differ: " << ended.output;
 }
 
-}  // namespace keel::test
+}  // namespace keel::testing

@@ -3,7 +3,7 @@
 
 #include "tests/launch/run_fixture.h"
 
-namespace keel::test {
+namespace keel::testing {
 namespace {
 
 using ::testing::Contains;
@@ -93,4 +93,4 @@ TEST_F(Train, NonFiniteLossIsSkippedThenStopsTheRun) {
 }
 
 }  // namespace
-}  // namespace keel::test
+}  // namespace keel::testing

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace keel::test {
+namespace keel::testing {
 
 struct Ended {
   int code = -1;
@@ -35,4 +35,4 @@ inline Ended run_command(const std::string& command) {
   return ended;
 }
 
-}  // namespace keel::test
+}  // namespace keel::testing

@@ -2,12 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "models/decoder/decoder.h"
 #include "models/decoder/parallelize.h"
+#include "tests/support/documentation.h"
 
 namespace keel::models {
 namespace {
@@ -29,13 +27,8 @@ std::string refusal(const std::string& keys) {
 }
 
 TEST(DecoderConfig, DocumentationIsUpToDate) {
-  const std::string path = KEEL_SOURCE_DIR "/configs/README.md";
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  const std::string wanted =
-      config::with_table(text.str(), "model keys", config::documentation_table<DecoderConfig>("model"));
-  if (std::getenv("KEEL_UPDATE_DOCS")) std::ofstream(path) << wanted;
-  EXPECT_EQ(text.str(), wanted) << "run this test with KEEL_UPDATE_DOCS=1 to write the table anew";
+  keel::testing::expect_documented(KEEL_SOURCE_DIR "/configs/README.md", "model keys",
+                                   config::documentation_table<DecoderConfig>("model"));
 }
 
 TEST(DecoderConfig, ResolvedConfigReadsBackTheSame) {

@@ -11,7 +11,7 @@
 #include "framework/parallel/tensor_parallel.h"
 #include "models/decoder/decoder.h"
 
-namespace keel::test {
+namespace keel::testing {
 
 // base + amplitude * sin(1 + 12.9898 i + 0.61 s), s the sum of the name's bytes: tests/golden/README.md.
 inline double golden_value(const std::string& name, int64_t index, double amplitude, bool zero_centered) {
@@ -79,4 +79,4 @@ class DecoderCase {
   models::Decoder decoder;
 };
 
-}  // namespace keel::test
+}  // namespace keel::testing

@@ -8,7 +8,7 @@
 
 #include "tests/models/decoder/decoder_case.h"
 
-namespace keel::test {
+namespace keel::testing {
 namespace {
 
 using nlohmann::json;
@@ -115,4 +115,4 @@ TEST_P(Golden, LossAndEveryGradient) {
 INSTANTIATE_TEST_SUITE_P(Cases, Golden, ::testing::ValuesIn(cases()), [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace keel::test
+}  // namespace keel::testing
