@@ -282,6 +282,19 @@ TEST_P(Contract, WaitsMayComeInAnyOrder) {
   }
 }
 
+// The message that was started first comes last: everything started later must go on meanwhile.
+TEST_P(Contract, WaitingMessageHoldsUpNothing) {
+  auto message = values<float>(rank, 5), x = values<float>(rank, 100003);
+  std::vector<float> answer(5);
+  Request receive = group.start_recv(view(answer), (rank + 1) % size);
+  group.all_reduce(view(x));
+  Request send = group.start_send(view(message), (rank + size - 1) % size);
+  receive.wait();
+  send.wait();
+  expect_same_bits(x, expected_sum<float>(size, 100003));
+  expect_same_bits(answer, values<float>((rank + 1) % size, 5));
+}
+
 // Tensor groups of two neighbours and data groups across them: started in both, waited for in different orders.
 TEST_P(Contract, SplitsIntoTensorAndDataGroups) {
   auto tensor = group.split(rank / 2, rank, "tensor");
