@@ -217,11 +217,11 @@ TEST(R58, LayoutsThatFit) {
   EXPECT_EQ(layout.tensor, 2);
   EXPECT_EQ(layout.data, 3);
   EXPECT_EQ(layout.sequences_per_data_rank, 8);
-  EXPECT_EQ(check_layout(quickstart({"parallel.data=4", "parallel.ranks=4"}), 4).data, 4);
+  EXPECT_EQ(check_layout(quickstart({"parallel.data=4", "parallel.ranks=4", "batch.micro_sequences=auto"}), 4).data, 4);
 }
 
 TEST(Resume, LrMayChangeDataMayNot) {
-  RunConfig stored = quickstart(),
+  RunConfig stored = quickstart({"optimizer.lr=1e-3"}),
             now = quickstart({"optimizer.lr=5e-4", "name=other", "log.every=3", "model.preset=gemma3"});
   std::vector<Difference> changes = compare_on_resume(stored, now, now.source);
   ASSERT_EQ(changes.size(), 1u);
