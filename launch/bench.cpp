@@ -179,13 +179,13 @@ void print_rates(const char* when, DType type, double rate) {
   fmt::print("products {}: {} 2048^3, packed weights: {:.1f} GFLOP/s\n", when, name_of(type), rate / 1e9);
 }
 
-void print_memory(BenchedStep& step) {
+void print_memory(BenchedStep& step, int64_t peak) {
   const int64_t planned = step.arena_bytes() + step.decoder.packed_bytes() + step.decoder.activation_bytes();
   fmt::print(
       "memory: weights, gradients, moments {}, packed weights {}, activations {}: planned {}; peak of the process {}\n",
       human_bytes(double(step.arena_bytes())), human_bytes(double(step.decoder.packed_bytes())),
       human_bytes(double(step.decoder.activation_bytes())), human_bytes(double(planned)),
-      human_bytes(double(peak_bytes())));
+      human_bytes(double(peak)));
 }
 
 void run(const Arguments& arguments, comm::World& world) {
@@ -195,9 +195,9 @@ void run(const Arguments& arguments, comm::World& world) {
           : read_full_config(arguments.config, arguments.overrides);
   const DType type = activation_type(config);
   const bool speaker = world.rank() == 0;
+  const double before = comm::all_reduce_value(world.all(), ops::measure_product_rate(type, 2048, 1));
   BenchedStep step(world, config);
   for (int i = 0; i < 2; ++i) step.run(false);
-  const double before = comm::all_reduce_value(world.all(), ops::measure_product_rate(type, 2048, 1));
 
   std::array<std::vector<double>, 2> totals;  // without and with telemetry, in turn
   std::array<std::vector<double>, 4> phases;
@@ -209,6 +209,7 @@ void run(const Arguments& arguments, comm::World& world) {
       const double parts[] = {s.forward, s.backward, s.reduction, s.update};
       for (int p = 0; p < 4; ++p) phases[size_t(p)].push_back(parts[p]);
     }
+  const int64_t peak = peak_bytes();
   const double after = comm::all_reduce_value(world.all(), ops::measure_product_rate(type, 2048, 1));
   const double normed = qk_pass_seconds(config, step.sizes(), config.model.attention.qk_norm.kind),
                plain = qk_pass_seconds(config, step.sizes(), ops::QkNormKind::none);
@@ -236,7 +237,7 @@ void run(const Arguments& arguments, comm::World& world) {
   fmt::print("QK-Norm: {:.2f}% of the step (fused pass {:.3f} ms against {:.3f} ms without the norm, per layer)\n",
              100 * layers * (normed - plain) / seconds, 1e3 * normed, 1e3 * plain);
   fmt::print("telemetry on every step: {:+.2f}% (alternating whole steps)\n", 100 * (median(totals[1]) / seconds - 1));
-  print_memory(step);
+  print_memory(step, peak);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/build_config.h"
+#include "framework/io/crc32c.h"
+#include "framework/io/files.h"
 #include "framework/io/hdf5.h"
 #include "framework/ops/matmul.h"
 
@@ -46,6 +48,11 @@ std::string mpi_version() {
 std::string hdf5_version() {
   return fmt::format("{}.{}.{}, {}", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE,
                      io::parallel_hdf5() ? "parallel" : "serial");
+}
+
+std::string build_identity() {
+  const std::string program = io::read_file("/proc/self/exe", uint64_t(1) << 30);
+  return fmt::format("{} {} {:08x}", KEEL_VERSION, KEEL_COMMIT, io::crc32c(std::as_bytes(std::span(program))));
 }
 
 std::string environment_text(comm::World& world) {

@@ -10,6 +10,9 @@ namespace keel {
 // JSON: version, commit, compiler, host names, CPU, threads, libraries. Collective.
 std::string environment_text(comm::World& world);
 
+// What must be the same on all ranks: version, commit and a checksum of the program itself.
+std::string build_identity();
+
 // Facts of this machine, for `keel doctor` too.
 std::string cpu_model();
 std::string cpu_features();  // of those that matter here: "avx2 fma", "avx512f avx512_bf16"

@@ -6,6 +6,7 @@
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "launch/commands.h"
+#include "launch/environment.h"
 #include "launch/inspect.h"
 #include "launch/ngram.h"
 #include "launch/tokenize.h"
@@ -24,6 +25,7 @@ void check_command(const CLI::App& program, const std::string& word) {
 
 int run(int argc, char** argv, comm::World& world) {
   log::set_speaker({.rank = world.rank(), .world = world.size()});
+  comm::require_same(world.all(), "the program (keel --version)", build_identity());
   CLI::App program("Keel trains transformers with Query-Key Normalization, on one CPU or on many ranks under mpirun.",
                    "keel");
   program.set_version_flag("--version", KEEL_VERSION " (" KEEL_COMMIT ")");

@@ -10,6 +10,7 @@
 #include "framework/ops/product_rate.h"
 #include "framework/train/evaluation_hook.h"
 #include "framework/train/progress_hook.h"
+#include "framework/train/replica_hook.h"
 #include "framework/train/time_limit_hook.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
@@ -186,6 +187,7 @@ int TrainingRun::run() {
   train::TimeLimitHook time_limit(
       run.train.stop_after ? double(run.train.stop_after->count()) : 0, [] { return signal_seen != 0; },
       [&] { trainer.request_stop(); });
+  train::ReplicaHook replicas(decoder_.parameters(), mesh_, run.stability.check_replicas.value_or(0));
   train::RunFilesHook files(io_, {directory_, speaker_, run.telemetry.tensorboard, throughput});
   train::ProgressHook progress({speaker_, isatty(STDERR_FILENO) == 1, run.log.every, run.total_steps(), throughput});
   std::optional<train::Evaluation> evaluation;
@@ -198,7 +200,7 @@ int TrainingRun::run() {
       {world_.all(), world_.io_comm(), io_, decoder_.parameters(), mesh_, trainer, run.parallel.zero},
       checkpoint_options());
 
-  for (train::Hook* hook : std::initializer_list<train::Hook*>{&stability, &time_limit, &files, &progress})
+  for (train::Hook* hook : std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &progress})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
   trainer.add(checkpoint);

@@ -39,7 +39,8 @@ train::TrainerOptions trainer_options(const config::RunConfig& run) {
 train::StabilityOptions stability_options(const config::StabilityConfig& c) {
   return {.max_skips = c.max_skips,
           .spikes = c.spike.enabled,
-          .spike = {c.spike.window, c.spike.min_history, c.spike.sigmas, c.spike.deviation_floor}};
+          .spike = {c.spike.window, c.spike.min_history, c.spike.sigmas, c.spike.deviation_floor},
+          .gradient_deviation_floor = c.spike.gradient_deviation_floor};
 }
 
 void check_qk_clip(const FullConfig& config) {

@@ -129,6 +129,10 @@ int64_t all_reduce_value(Communicator& group, int64_t value, Reduction reduction
   return value;
 }
 
+int64_t lowest_rank_where(Communicator& group, bool here) {
+  return -all_reduce_value(group, -int64_t(here ? group.rank() : group.size()), Reduction::max);
+}
+
 std::string broadcast_text(Communicator& group, std::string_view text, int root) {
   int64_t bytes = int64_t(text.size());
   group.broadcast(Tensor(&bytes, {1}, DType::i64), root);
@@ -143,12 +147,11 @@ void require_same(Communicator& group, std::string_view name, std::string_view b
   std::array<uint64_t, 2> first = mine;
   group.broadcast(Tensor(first.data(), {2}, DType::i64), 0);
   bool same = mine == first;
-  int64_t distance_from_end = same ? 0 : group.size() - group.rank();
-  int64_t largest = all_reduce_value(group, distance_from_end, Reduction::max);
-  if (largest == 0) return;
+  const int64_t rank = lowest_rank_where(group, !same);
+  if (rank == group.size()) return;
   throw Error(kind, fmt::format("{} differs between ranks: rank {} does not have what rank 0 has (of {} ranks): start "
                                 "every rank from the same files, build and environment",
-                                name, group.size() - largest, group.size()));
+                                name, rank, group.size()));
 }
 
 }  // namespace keel::comm

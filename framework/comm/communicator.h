@@ -121,6 +121,8 @@ std::unique_ptr<Communicator> make_self_communicator();
 // One number from each rank, reduced; the same on all ranks.
 double all_reduce_value(Communicator& group, double value, Reduction reduction = Reduction::sum);
 int64_t all_reduce_value(Communicator& group, int64_t value, Reduction reduction = Reduction::sum);
+// The lowest rank where `here` holds; the group's size where it holds nowhere.
+int64_t lowest_rank_where(Communicator& group, bool here);
 // The text that rank `root` has, everywhere.
 std::string broadcast_text(Communicator& group, std::string_view text, int root = 0);
 // Throws on all ranks, naming the first rank whose bytes differ from rank 0's: "config differs between ranks: ...". For

@@ -96,6 +96,7 @@ struct SpikeConfig {
   int64_t min_history = 128;
   double sigmas = 6;
   double deviation_floor = 1e-3;
+  double gradient_deviation_floor = 0.1;
 };
 
 struct QkClipConfig {
@@ -106,6 +107,7 @@ struct StabilityConfig {
   int64_t max_skips = 3;
   SpikeConfig spike;
   std::optional<QkClipConfig> qk_clip;
+  std::optional<int64_t> check_replicas = 1000;
 };
 
 struct TelemetryConfig {

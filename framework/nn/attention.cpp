@@ -80,7 +80,7 @@ void Attention::backward(Tensor dx, Tensor dy, Tensor x, const Positions& positi
   const int64_t B = batch.sequences, T = batch.length;
   auto scope = context.scratch.scope();
   Tensor d_out = context.scratch.take({n, H * d}, context.activation);
-  Tensor d_qkv = context.scratch.take({n, (H + 2 * G) * d}, context.activation);
+  Tensor d_qkv = context.scratch.take_rows(n, (H + 2 * G) * d, context.activation);
   Tensor dq = context.scratch.take({n, H, d}, context.activation);
   Tensor dk = context.scratch.take({n, G, d}, context.activation);
   Tensor d_scale = context.scratch.take({H}, DType::f32);

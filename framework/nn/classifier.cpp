@@ -8,7 +8,7 @@ namespace keel::nn {
 namespace {
 
 // Tokens whose logits exist at one time. Enough rows for an efficient product; fp32 logits of a chunk stay some MiB.
-constexpr int64_t kChunk = 256;
+constexpr int64_t kChunk = 512;
 
 ops::CrossEntropyStatistics take_statistics(int64_t rows, Arena& arena) {
   auto column = [&] { return arena.take({rows}, DType::f32); };
@@ -45,7 +45,7 @@ ops::CrossEntropySums Classifier::forward_backward(Tensor dx, Tensor x, ConstTen
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     const int64_t end = std::min(n, begin + kChunk);
     auto scope = context.scratch.scope();
-    Tensor logits = context.scratch.take({end - begin, columns}, DType::f32);
+    Tensor logits = context.scratch.take_rows(end - begin, columns, DType::f32);
     ops::CrossEntropyStatistics statistics = take_statistics(end - begin, context.scratch);
     ConstTensor rows = x.slice(0, begin, end), wanted = targets.slice(0, begin, end);
     ops::linear_forward(logits, rows, packed_);
@@ -60,7 +60,7 @@ ops::CrossEntropySums Classifier::forward_backward(Tensor dx, Tensor x, ConstTen
     ops::cross_entropy_gradient(logits, statistics, wanted, factor, options);
     Tensor d_logits = logits;
     if (context.activation != DType::f32) {
-      d_logits = context.scratch.take(logits.shape(), context.activation);
+      d_logits = context.scratch.take_rows(end - begin, columns, context.activation);
       ops::convert(d_logits, logits);
     }
     ops::linear_backward_input(dx.slice(0, begin, end), d_logits, packed_);

@@ -34,7 +34,7 @@ void FeedForward::refresh() {
 
 void FeedForward::forward(Tensor y, Tensor x, Saved& saved, Context& context) const {
   saved.h = context.saved.take({x.size(0), in.outputs()}, context.activation);
-  saved.a = context.saved.take({x.size(0), width()}, context.activation);
+  saved.a = context.saved.take_rows(x.size(0), width(), context.activation);
   in.forward(saved.h, x, context);
   ops::activation_forward(saved.a, saved.h, spec.activation);
   down.forward(y, saved.a, context);
@@ -42,8 +42,8 @@ void FeedForward::forward(Tensor y, Tensor x, Saved& saved, Context& context) co
 
 void FeedForward::backward(Tensor dx, Tensor dy, Tensor x, const Saved& saved, Context& context) const {
   auto scope = context.scratch.scope();
-  Tensor da = context.scratch.take(saved.a.shape(), context.activation);
-  Tensor dh = context.scratch.take(saved.h.shape(), context.activation);
+  Tensor da = context.scratch.take_rows(saved.a.size(0), saved.a.size(1), context.activation);
+  Tensor dh = context.scratch.take_rows(saved.h.size(0), saved.h.size(1), context.activation);
   down.backward(da, dy, saved.a, context);
   ops::activation_backward(dh, da, saved.h, spec.activation);
   in.backward(dx, dh, x, context);

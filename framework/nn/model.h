@@ -16,12 +16,13 @@ struct TokenBatch {
   ConstTensor first_key;  // first position of the sequence that a row may see; undefined without document masks
 };
 
-// Statistics of attention over one step, per layer and head of this rank: [L, H] fp32 each.
+// Statistics of attention over one step, per layer and head of this rank: fp32, [L, H], k_rms [L, G].
 struct ModelTelemetry {
   Tensor largest_logit;  // every step
   Tensor entropy;        // sum over `rows` rows; telemetry steps only
   Tensor q_rms, k_rms;   // before the norm; telemetry steps only
   int64_t rows = 0;
+  int64_t heads = 0, kv_heads = 0;  // of the whole model
 };
 
 struct StepOptions {

@@ -7,8 +7,8 @@ namespace keel::ops {
 namespace {
 
 void check(const char* op, ConstTensor narrow, ConstTensor wide, ActivationKind kind) {
-  require(narrow.dims() == 2 && wide.dims() == 2 && narrow.contiguous() && wide.contiguous(),
-          "{}: contiguous [n, F] expected, got {} and {}", op, narrow.shape(), wide.shape());
+  require(narrow.dims() == 2 && wide.dims() == 2, "{}: [n, F] expected, got {} and {}", op, narrow.shape(),
+          wide.shape());
   int64_t features = narrow.size(1) * (is_gated(kind) ? 2 : 1);
   require(wide.size(0) == narrow.size(0) && wide.size(1) == features, "{}: {} rows of {} features expected, got {}", op,
           narrow.size(0), features, wide.shape());
@@ -25,7 +25,7 @@ void activation_forward(Tensor y, ConstTensor x, ActivationKind kind) {
 
 void activation_backward(Tensor dx, ConstTensor dy, ConstTensor x, ActivationKind kind) {
   check("activation_backward", dy, x, kind);
-  require(dx.shape() == x.shape() && dx.dtype() == x.dtype() && dx.contiguous(),
+  require(dx.shape() == x.shape() && dx.dtype() == x.dtype(),
           "activation_backward: dx {} {} must be like x {} {}", name_of(dx.dtype()), dx.shape(), name_of(x.dtype()),
           x.shape());
   if (runs_on_cpu(dx, dy, x)) cpu::activation_backward(dx, dy, x, kind);

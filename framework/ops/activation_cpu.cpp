@@ -86,8 +86,8 @@ void forward_rows(Tensor y, ConstTensor x, ActivationKind kind) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const int64_t features = y.size(1);
     for (int64_t row = 0; row < y.size(0); ++row) {
-      T* out = y.as<T>() + row * features;
-      const T* in = x.as<T>() + row * x.size(1);
+      T* out = y.as<T>() + row * y.stride(0);
+      const T* in = x.as<T>() + row * x.stride(0);
       if (kind == ActivationKind::swiglu) gated_forward<T, Silu>(out, in, features);
       if (kind == ActivationKind::geglu) gated_forward<T, Gelu>(out, in, features);
       if (kind == ActivationKind::gelu) plain_forward<T, Gelu>(out, in, features);
@@ -99,9 +99,9 @@ void backward_rows(Tensor dx, ConstTensor dy, ConstTensor x, ActivationKind kind
   dispatch_float(x.dtype(), [&]<class T>() {
     const int64_t features = dy.size(1);
     for (int64_t row = 0; row < dy.size(0); ++row) {
-      T* out = dx.as<T>() + row * x.size(1);
-      const T* in = x.as<T>() + row * x.size(1);
-      const T* d = dy.as<T>() + row * features;
+      T* out = dx.as<T>() + row * dx.stride(0);
+      const T* in = x.as<T>() + row * x.stride(0);
+      const T* d = dy.as<T>() + row * dy.stride(0);
       if (kind == ActivationKind::swiglu) gated_backward<T, Silu>(out, d, in, features);
       if (kind == ActivationKind::geglu) gated_backward<T, Gelu>(out, d, in, features);
       if (kind == ActivationKind::gelu) plain_backward<T, Gelu>(out, d, in, features);

@@ -45,7 +45,8 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
                        const AttentionOptions& options) {
   check_inputs(inputs, options);
   check_saved(outputs, inputs);
-  check_contiguous(outputs.largest_logit, "largest_logit", {inputs.q.size(2)}, DType::f32);
+  if (outputs.largest_logit.defined())
+    check_contiguous(outputs.largest_logit, "largest_logit", {inputs.q.size(2)}, DType::f32);
   if (options.want_entropy) check_contiguous(outputs.entropy, "entropy", {inputs.q.size(2)}, DType::f32);
   if (runs_on_cpu(outputs.out, outputs.log_sum_exp, outputs.largest_logit, outputs.entropy, inputs.q, inputs.k,
                   inputs.v, inputs.scale, inputs.first_key))

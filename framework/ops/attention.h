@@ -29,7 +29,7 @@ struct AttentionOptions {
 struct AttentionOutputs {
   Tensor out;            // [B, T_q, H, d], contiguous
   Tensor log_sum_exp;    // [B, H, T_q] fp32, natural logarithm, after scale and soft-cap
-  Tensor largest_logit;  // [H] fp32: max(itself, |s| over visible pairs, before the soft-cap)
+  Tensor largest_logit;  // [H] fp32: max(itself, |s| over visible pairs, before the soft-cap); or undefined
   Tensor entropy;        // [H] fp32: itself + sum over rows of the row's entropy in nats; only with want_entropy
 };
 

@@ -362,8 +362,10 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
   for (int part = 0; part < parts; ++part) {
     const ForwardTotals totals = worker_of(part).totals;
     for (int64_t h = 0; h < worker.heads; ++h) {
-      float& largest = outputs.largest_logit.as<float>()[h];
-      largest = std::max(largest, totals.largest[h]);
+      if (outputs.largest_logit.defined()) {
+        float& largest = outputs.largest_logit.as<float>()[h];
+        largest = std::max(largest, totals.largest[h]);
+      }
       if (options.want_entropy) outputs.entropy.as<float>()[h] += float(totals.entropy[h]);
     }
   }

@@ -86,7 +86,7 @@ void statistics_rows(const CrossEntropyStatistics& statistics, const Tensor& log
   const size_t real = real_columns(logits.size(1), options);
   dispatch_float(logits.dtype(), [&]<class T>() {
     for (int64_t row = 0; row < logits.size(0); ++row) {
-      T* own = logits.as<T>() + row * logits.size(1);
+      T* own = logits.as<T>() + row * logits.stride(0);
       const RowStatistics result = row_statistics(own, real, options.softcap);
       const int64_t target = target_column(targets.as<int32_t>()[row], real, options);
       statistics.maximum.as<float>()[row] = result.maximum;
@@ -140,7 +140,7 @@ void gradient_rows(const Tensor& logits, const CrossEntropyStatistics& statistic
   const size_t real = real_columns(logits.size(1), options);
   dispatch_float(logits.dtype(), [&]<class T>() {
     for (int64_t row = 0; row < logits.size(0); ++row) {
-      T* own = logits.as<T>() + row * logits.size(1);
+      T* own = logits.as<T>() + row * logits.stride(0);
       const int32_t id = targets.as<int32_t>()[row];
       const size_t written = id < 0 ? 0 : real;
       std::fill(own + written, own + logits.size(1), T(0.f));

@@ -31,8 +31,9 @@ void for_blocks(int64_t size, const F& f) {
 class Scratch {
  public:
   Matrix matrix(int64_t rows, int64_t columns) {
-    memory_.resize(std::max(memory_.size(), size_t(rows * columns)));
-    return {memory_.data(), rows, columns, columns, 1, DType::f32};
+    const int64_t stride = columns % 1024 == 0 ? columns + 16 : columns;  // as Arena::take_rows
+    memory_.resize(std::max(memory_.size(), size_t(rows * stride)));
+    return {memory_.data(), rows, columns, stride, 1, DType::f32};
   }
 
  private:

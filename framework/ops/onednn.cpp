@@ -4,8 +4,10 @@
 
 #include <array>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <span>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 namespace keel::ops::onednn {
 
@@ -13,6 +15,8 @@ using dnnl::memory;
 
 struct Blocked::Layout {
   memory::desc desc;
+  memory from, to;
+  dnnl::reorder reorder;
 };
 
 namespace {
@@ -50,7 +54,8 @@ struct Compiled {
   memory::desc b_desc;
   dnnl::matmul primitive;
   bool is_reference = false;
-  std::unordered_map<int, memory> arguments;
+  memory a, b, c, bias;
+  std::vector<dnnl_exec_arg_t> arguments;
 
   explicit operator bool() const { return primitive.get(true) != nullptr; }
 };
@@ -76,6 +81,21 @@ auto checked(std::string_view what, F&& f) {
   }
 }
 
+// Through the C interface: the C++ one builds such an array at each run.
+void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> arguments) {
+  Session& here = session();
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(primitive.get(), here.stream.get(), int(arguments.size()), arguments.data()),
+      "could not execute a primitive");
+  here.stream.wait();
+}
+
+// Of the same sizes, strides and type.
+bool alike(const Matrix& a, const Matrix& b) {
+  return a.rows == b.rows && a.columns == b.columns && a.row_stride == b.row_stride &&
+         a.column_stride == b.column_stride && a.dtype == b.dtype;
+}
+
 Key key_of(const Product& product, bool blocked) {
   const auto& [c, a, b, bias, accumulate] = product;
   int64_t kinds = int64_t(c.dtype) | int64_t(a.dtype) << 4 | int64_t(b.dtype) << 8 | int64_t(bias != nullptr) << 12 |
@@ -97,14 +117,20 @@ Compiled compile(const Product& product, const memory::desc& b_desc) {
   auto description =
       product.bias ? dnnl::matmul::desc(a_desc, b_desc, bias_desc, c_desc) : dnnl::matmul::desc(a_desc, b_desc, c_desc);
   dnnl::matmul::primitive_desc chosen(description, attributes, engine, /*allow_empty=*/true);
-  Compiled compiled{b_desc, {}, false, {}};
+  Compiled compiled{.b_desc = b_desc};
   if (!chosen) return compiled;
   compiled.primitive = dnnl::matmul(chosen);
   compiled.is_reference = std::string_view(chosen.impl_info_str()).find("ref") != std::string_view::npos;
-  compiled.arguments = {{DNNL_ARG_SRC, memory(a_desc, engine, nullptr)},
-                        {DNNL_ARG_WEIGHTS, memory(b_desc, engine, nullptr)},
-                        {DNNL_ARG_DST, memory(c_desc, engine, nullptr)}};
-  if (product.bias) compiled.arguments.emplace(DNNL_ARG_BIAS, memory(bias_desc, engine, nullptr));
+  compiled.a = memory(a_desc, engine, nullptr);
+  compiled.b = memory(b_desc, engine, nullptr);
+  compiled.c = memory(c_desc, engine, nullptr);
+  compiled.arguments = {{DNNL_ARG_SRC, compiled.a.get()},
+                        {DNNL_ARG_WEIGHTS, compiled.b.get()},
+                        {DNNL_ARG_DST, compiled.c.get()}};
+  if (product.bias) {
+    compiled.bias = memory(bias_desc, engine, nullptr);
+    compiled.arguments.push_back({DNNL_ARG_BIAS, compiled.bias.get()});
+  }
   return compiled;
 }
 
@@ -112,11 +138,10 @@ Compiled& compiled_for(const Product& product, const Blocked* blocked) {
   constexpr size_t kMostPrimitives = 512;  // a model uses a few dozen shapes
   auto& kept = session().compiled;
   Key key = key_of(product, blocked != nullptr);
-  memory::desc b_desc = blocked ? blocked->layout().desc : desc_of(product.b);
   auto found = kept.find(key);
-  if (found != kept.end() && found->second.b_desc == b_desc) return found->second;
+  if (found != kept.end() && (!blocked || found->second.b_desc == blocked->layout().desc)) return found->second;
   if (kept.size() >= kMostPrimitives) kept.clear();
-  return kept[key] = compile(product, b_desc);
+  return kept[key] = compile(product, blocked ? blocked->layout().desc : desc_of(product.b));
 }
 
 }  // namespace
@@ -154,32 +179,43 @@ int64_t Blocked::size_bytes() const {
 
 void Blocked::assign_preferred(const Matrix& b) {
   constexpr int64_t kTypicalRows = 1024;  // of the other factor
+  if (alike(b, like_)) return copy(b);
   checked("choosing a weight format", [&] {
     memory::desc a_desc({kTypicalRows, b.rows}, type_of(b.dtype), memory::format_tag::ab);
     memory::desc any({b.rows, b.columns}, type_of(b.dtype), memory::format_tag::any);
     memory::desc c_desc({kTypicalRows, b.columns}, type_of(b.dtype), memory::format_tag::ab);
     dnnl::matmul::primitive_desc chosen({a_desc, any, c_desc}, session().engine, /*allow_empty=*/true);
-    if (!chosen) return;
-    memory::desc preferred = chosen.weights_desc();
+    memory::desc preferred = chosen ? chosen.weights_desc() : any;
     bool is_blocked = preferred.data.format_kind == dnnl_blocked && preferred.data.format_desc.blocking.inner_nblks > 0;
-    if (is_blocked) assign(b, std::make_unique<Layout>(Layout{preferred}));
+    set_layout(b, is_blocked ? std::make_unique<Layout>(Layout{.desc = preferred}) : nullptr);
   });
+  copy(b);
 }
 
 void Blocked::assign_tiles(const Matrix& b, int tile_columns) {
   auto tag = tile_columns == 64 ? memory::format_tag::BA16a64b : memory::format_tag::BA16a16b;
-  assign(b, std::make_unique<Layout>(Layout{memory::desc({b.rows, b.columns}, type_of(b.dtype), tag)}));
+  set_layout(b, std::make_unique<Layout>(Layout{.desc = {{b.rows, b.columns}, type_of(b.dtype), tag}}));
+  copy(b);
 }
 
-void Blocked::assign(const Matrix& b, std::unique_ptr<Layout> layout) {
+void Blocked::set_layout(const Matrix& b, std::unique_ptr<Layout> layout) {
+  like_ = b;
+  layout_ = std::move(layout);
+  buffer_ = layout_ ? Buffer(Device{}, int64_t(layout_->desc.get_size())) : Buffer();
+  if (!layout_) return;
   checked("blocking a weight", [&] {
-    Session& here = session();
-    auto size_bytes = int64_t(layout->desc.get_size());
-    if (buffer_.size_bytes() != size_bytes) buffer_ = Buffer(Device{}, size_bytes);
-    memory from(desc_of(plain_strides(b)), here.engine, b.data), to(layout->desc, here.engine, buffer_.data());
-    dnnl::reorder(from, to).execute(here.stream, from, to);
-    here.stream.wait();
-    layout_ = std::move(layout);
+    layout_->from = memory(desc_of(plain_strides(b)), session().engine, nullptr);
+    layout_->to = memory(layout_->desc, session().engine, buffer_.data());
+    layout_->reorder = dnnl::reorder(layout_->from, layout_->to);
+  });
+}
+
+void Blocked::copy(const Matrix& b) {
+  if (!layout_) return;
+  checked("blocking a weight", [&] {
+    layout_->from.set_data_handle(b.data);
+    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, layout_->from.get()}, {DNNL_ARG_TO, layout_->to.get()}};
+    execute(layout_->reorder, arguments);
   });
 }
 
@@ -189,15 +225,11 @@ bool run(const Product& given, Effort effort, const Blocked* blocked) {
   return checked("multiplying matrices", [&] {
     Compiled& compiled = compiled_for(product, blocked);
     if (!compiled || (compiled.is_reference && effort == Effort::fast)) return false;
-    auto point = [&](int argument, const void* data) {
-      compiled.arguments.at(argument).set_data_handle(const_cast<void*>(data));
-    };
-    point(DNNL_ARG_SRC, product.a.data);
-    point(DNNL_ARG_WEIGHTS, blocked ? blocked->data() : product.b.data);
-    point(DNNL_ARG_DST, product.c.data);
-    if (product.bias) point(DNNL_ARG_BIAS, product.bias);
-    compiled.primitive.execute(session().stream, compiled.arguments);
-    session().stream.wait();
+    compiled.a.set_data_handle(product.a.data);
+    compiled.b.set_data_handle(blocked ? blocked->data() : product.b.data);
+    compiled.c.set_data_handle(product.c.data);
+    if (product.bias) compiled.bias.set_data_handle(const_cast<float*>(product.bias));
+    execute(compiled.primitive, compiled.arguments);
     return true;
   });
 }

@@ -32,7 +32,8 @@ class Blocked {
   Blocked& operator=(Blocked&&) noexcept;
 
   // Copies `b`, in the blocked layout that oneDNN prefers for it as the second factor. Stays undefined, and holds no
-  // memory, where the library is content with plain rows or cannot multiply the type.
+  // memory, where the library is content with plain rows or cannot multiply the type. Matrices after the first that are
+  // like it are only copied.
   void assign_preferred(const Matrix& b);
   // Copies `b` into tiles of 16 rows by `tile_columns` (16 or 64).
   void assign_tiles(const Matrix& b, int tile_columns);
@@ -44,7 +45,10 @@ class Blocked {
   std::byte* data() const { return buffer_.data(); }
 
  private:
-  void assign(const Matrix& b, std::unique_ptr<Layout> layout);
+  void set_layout(const Matrix& b, std::unique_ptr<Layout> layout);
+  void copy(const Matrix& b);
+
+  Matrix like_{};  // what the layout was chosen for
   std::unique_ptr<Layout> layout_;
   Buffer buffer_;
 };

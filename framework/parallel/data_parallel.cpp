@@ -113,6 +113,20 @@ double DataParallel::gradient_norm() {
   return std::sqrt(squares);
 }
 
+std::string DataParallel::first_gradient_not_finite() {
+  const std::deque<nn::Parameter>& all = parameters_.all();
+  auto index = int64_t(all.size());
+  for (const Span& piece : pieces_)
+    for (size_t i = 0; i < all.size(); ++i) {
+      const int64_t begin = std::max(piece.begin, all[i].offset_elements);
+      const int64_t end = std::min(piece.end, all[i].offset_elements + all[i].local.elements());
+      if (piece.arena != all[i].arena || begin >= end) continue;
+      if (!std::isfinite(ops::sum_of_squares(gradient({piece.arena, begin, end})))) index = std::min(index, int64_t(i));
+    }
+  index = -comm::all_reduce_value(mesh_.world(), -index, comm::Reduction::max);
+  return index < int64_t(all.size()) ? all[size_t(index)].spec.name : std::string();
+}
+
 std::vector<Span> DataParallel::update_spans() const {
   std::vector<Span> spans;
   if (zero_) {

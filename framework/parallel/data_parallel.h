@@ -23,6 +23,9 @@ class DataParallel {
   void finish_gradients();
   // Of the summed gradients, each logical element counted once; the same bits on all ranks. NaN or Inf where one is.
   double gradient_norm();
+  // The name of the first parameter whose summed gradient has a value that is not finite, over all ranks; "" where
+  // none has. Collective.
+  std::string first_gradient_not_finite();
 
   // What the optimizer of this rank updates: own pieces, or everything.
   std::vector<optim::Span> update_spans() const;

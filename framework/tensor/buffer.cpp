@@ -51,4 +51,9 @@ Tensor Arena::take(const Shape& shape, DType dtype) {
   return buffer_.tensor(begin, shape, dtype);
 }
 
+Tensor Arena::take_rows(int64_t rows, int64_t columns, DType dtype) {
+  const bool meet = columns * bytes_of(dtype) % 4096 == 0;
+  return take({rows, columns + (meet ? kAlignment / bytes_of(dtype) : 0)}, dtype).slice(1, 0, columns);
+}
+
 }  // namespace keel

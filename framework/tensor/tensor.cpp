@@ -21,9 +21,21 @@ bool ConstTensor::contiguous() const {
 }
 
 ConstTensor ConstTensor::reshaped(const Shape& shape) const {
-  require(contiguous(), "a strided tensor {} cannot be reshaped to {}", shape_, shape);
   require(shape.elements() == elements(), "{} has {} elements, {} has {}", shape_, elements(), shape, shape.elements());
-  return ConstTensor(data_, shape, dtype_, device_);
+  ConstTensor view(data_, shape, dtype_, device_);
+  if (contiguous()) return view;
+  // From the last: runs of dims that lie densely one in another, which the new dims may cut anywhere.
+  int dim = shape.dims() - 1;
+  for (int last = dims() - 1, first = last; last >= 0; last = --first) {
+    int64_t dense = shape_[last], taken = 1;
+    while (first > 0 && strides_[first - 1] == strides_[first] * shape_[first]) dense *= shape_[--first];
+    for (; dim >= 0 && taken < dense; --dim) {
+      view.strides_[dim] = strides_[last] * taken;
+      taken *= shape[dim];
+    }
+    require(taken == dense, "a strided tensor {} cannot be reshaped to {}", shape_, shape);
+  }
+  return view;
 }
 
 ConstTensor ConstTensor::slice(int dim, int64_t begin, int64_t end) const {

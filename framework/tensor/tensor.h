@@ -36,7 +36,7 @@ class ConstTensor {
   }
   const void* data() const { return data_; }
 
-  // The same elements with other sizes; contiguous tensors only.
+  // The same elements with other sizes. A strided tensor may be cut within its dense dims, not across them.
   ConstTensor reshaped(const Shape& shape) const;
   // Elements [begin, end) of one dim.
   ConstTensor slice(int dim, int64_t begin, int64_t end) const;

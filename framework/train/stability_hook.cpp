@@ -7,9 +7,10 @@
 namespace keel::train {
 namespace {
 
-std::string judge(const SpikeDetector& detector, const char* what, double value, bool spikes) {
+std::string judge(const SpikeDetector& detector, const char* what, double value, bool spikes,
+                  const std::string& where) {
   const SpikeScore score = detector.judge(value);
-  if (!std::isfinite(value)) return fmt::format("the {} is {}", what, value);
+  if (!std::isfinite(value)) return fmt::format("the {} is {}, first {}", what, value, where);
   if (!spikes || !score.spike) return {};
   return fmt::format("the {} {:.6g} is {:.1f} deviations above the mean {:.6g} of {} steps", what, value, score.sigmas,
                      score.mean, score.history);
@@ -18,8 +19,9 @@ std::string judge(const SpikeDetector& detector, const char* what, double value,
 }  // namespace
 
 std::string StabilityHook::reason_to_skip(const StepReport& report) const {
-  std::string reason = judge(loss_, "loss", report.loss, options_.spikes);
-  return reason.empty() ? judge(gradient_, "gradient norm", report.gradient_norm, options_.spikes) : reason;
+  std::string reason = judge(loss_, "loss", report.loss, options_.spikes, report.not_finite);
+  if (!reason.empty()) return reason;
+  return judge(gradient_, "gradient norm", report.gradient_norm, options_.spikes, report.not_finite);
 }
 
 Verdict StabilityHook::before_update(const StepReport& report) {

@@ -10,13 +10,14 @@ namespace keel::train {
 struct StabilityOptions {
   int64_t max_skips = 3;  // in a row; one more stops the run
   bool spikes = true;     // also finite values far above the recent mean
-  SpikeOptions spike;
+  SpikeOptions spike;     // of the loss
+  double gradient_deviation_floor = 0.1;
 };
 
 class StabilityHook : public Hook {
  public:
   explicit StabilityHook(const StabilityOptions& options)
-      : options_(options), loss_(options.spike), gradient_(options.spike) {}
+      : options_(options), loss_(options.spike), gradient_(of_gradients(options)) {}
 
   Verdict before_update(const StepReport& report) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
@@ -26,6 +27,11 @@ class StabilityHook : public Hook {
   void restore(const nlohmann::json& state) override;
 
  private:
+  static SpikeOptions of_gradients(const StabilityOptions& options) {
+    SpikeOptions spike = options.spike;
+    spike.deviation_floor = options.gradient_deviation_floor;
+    return spike;
+  }
   std::string reason_to_skip(const StepReport& report) const;
 
   StabilityOptions options_;

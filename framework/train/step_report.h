@@ -30,6 +30,7 @@ struct StepReport {
   int64_t first_sample = 0, end_sample = 0;  // global sample indices that the step drew from
   bool stop_requested = false;               // by a signal or a time limit of any rank
   PhaseSeconds seconds;                      // this rank's
+  std::string not_finite;                    // where a loss or gradient that is not finite came from, else empty
 
   // Per layer and head of the whole model, [L, H] row-major.
   int64_t layers = 0, heads = 0;

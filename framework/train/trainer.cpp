@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "framework/train/head_statistics.h"
 
 namespace keel::train {
 namespace {
@@ -34,7 +33,8 @@ Trainer::Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, c
       options_(options),
       data_parallel_(model.parameters(), mesh, options.zero),
       optimizer_(model.parameters(), data_parallel_.update_spans(), options.adamw),
-      step_sums_({5}, DType::f64) {
+      step_sums_({5}, DType::f64),
+      heads_(mesh) {
   const size_t global_rows = size_t(batches.sizes().rows() * mesh.data().size());
   indices_.resize(global_rows);
   samples_.resize(global_rows);
@@ -51,10 +51,10 @@ Ending Trainer::run() {
   for (Hook* hook : hooks_) hook->start(progress_);
   Ending ending;
   while (progress_.step < options_.total_steps) {
-    StepReport report = attempt();
-    const Verdict verdict = ask_hooks([&](Hook& hook) { return hook.before_update(report); });
-    if (verdict.action == Action::proceed) update(report);
-    const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report, verdict, progress_); });
+    attempt(report_);
+    const Verdict verdict = ask_hooks([&](Hook& hook) { return hook.before_update(report_); });
+    if (verdict.action == Action::proceed) update(report_);
+    const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report_, verdict, progress_); });
     if (std::max(verdict.action, after.action) < Action::stop_unstable) continue;
     const Verdict& last = after.action > verdict.action ? after : verdict;
     ending = {last.action == Action::stop_unstable ? Outcome::unstable : Outcome::saved_early, last.reason};
@@ -64,8 +64,7 @@ Ending Trainer::run() {
   return ending;
 }
 
-StepReport Trainer::attempt() {
-  StepReport report;
+void Trainer::attempt(StepReport& report) {
   Stopwatch watch;
   report.step = ++progress_.step;
   report.lr = optim::learning_rate(options_.schedule, report.step);
@@ -77,7 +76,7 @@ StepReport Trainer::attempt() {
   reduce(report);
   report.seconds.reduction = watch.lap();
   report.updates = progress_.updates;
-  return report;
+  report.update_norm = report.seconds.update = 0;
 }
 
 void Trainer::draw_batch(StepReport& report) {
@@ -116,6 +115,8 @@ void Trainer::forward_backward(StepReport& report) {
 }
 
 void Trainer::reduce(StepReport& report) {
+  const double* own = step_sums_.tensor.as<double>();
+  const bool own_fault = !std::isfinite(own[0]) || own[3] < own[2];
   data_parallel_.finish_gradients();
   // Over the whole world, so that one decision is made for all: the ranks of a tensor group bring the same sums.
   mesh_.world().all_reduce(step_sums_.tensor);
@@ -126,19 +127,25 @@ void Trainer::reduce(StepReport& report) {
   if (sums[3] < sums[2] && std::isfinite(report.loss)) report.loss = std::numeric_limits<double>::quiet_NaN();
   report.stop_requested = sums[4] > 0;
   report.gradient_norm = data_parallel_.gradient_norm();
+  report.not_finite.clear();
+  if (!std::isfinite(report.loss))
+    report.not_finite = fmt::format("on rank {}", comm::lowest_rank_where(mesh_.world(), own_fault));
+  else if (!std::isfinite(report.gradient_norm))
+    report.not_finite = fmt::format("in {}", data_parallel_.first_gradient_not_finite());
   observe_heads(report);
 }
 
 void Trainer::observe_heads(StepReport& report) {
   const nn::ModelTelemetry& own = model_.telemetry();
   report.layers = own.largest_logit.size(0);
-  report.largest_logit = over_ranks(mesh_, own.largest_logit, comm::Reduction::max);
-  report.heads = int64_t(report.largest_logit.size()) / report.layers;
+  report.heads = own.heads;
+  heads_.gather(report.largest_logit, own.largest_logit, own.heads, comm::Reduction::max);
+  for (std::vector<float>* values : {&report.entropy, &report.q_rms, &report.k_rms}) values->clear();
   if (!telemetry_step_) return;
-  report.entropy = over_ranks(mesh_, own.entropy, comm::Reduction::sum);
+  heads_.gather(report.entropy, own.entropy, own.heads, comm::Reduction::sum);
   for (float& entropy : report.entropy) entropy /= float(own.rows * mesh_.data().size());
-  report.q_rms = over_ranks(mesh_, own.q_rms, comm::Reduction::max);
-  report.k_rms = over_ranks(mesh_, own.k_rms, comm::Reduction::max);
+  heads_.gather(report.q_rms, own.q_rms, own.heads, comm::Reduction::max);
+  heads_.gather(report.k_rms, own.k_rms, own.kv_heads, comm::Reduction::max);
 }
 
 void Trainer::update(StepReport& report) {

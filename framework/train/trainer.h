@@ -9,6 +9,7 @@
 #include "framework/optim/schedule.h"
 #include "framework/parallel/data_parallel.h"
 #include "framework/train/batches.h"
+#include "framework/train/head_statistics.h"
 #include "framework/train/hook.h"
 
 namespace keel::train {
@@ -54,7 +55,7 @@ class Trainer {
   void request_stop() { stop_requested_ = true; }
 
  private:
-  StepReport attempt();
+  void attempt(StepReport& report);
   void draw_batch(StepReport& report);
   void forward_backward(StepReport& report);
   void reduce(StepReport& report);
@@ -79,6 +80,8 @@ class Trainer {
   std::vector<data::SampleId> samples_;
   OwnedTensor step_sums_;        // loss, z-loss, counted, finite rows
   OwnedTensor qk_clip_factors_;  // [L, H of this rank]
+  HeadStatistics heads_;
+  StepReport report_;  // of the step at hand
   bool telemetry_step_ = false;
 };
 

@@ -14,14 +14,15 @@ float smallest(std::span<const float> factors) {
 
 // gain <- c * gain for `count` weights; a zero-centred weight w means 1 + w.
 void scale_gains(float* weights, int64_t count, float c, bool zero_centered) {
+  if (c == 1) return;  // 1 + w - 1 would round
   for (int64_t i = 0; i < count; ++i) weights[i] = zero_centered ? c * (1 + weights[i]) - 1 : c * weights[i];
 }
 
 void clamp_gains(nn::Parameter* weight, double limit, bool zero_centered) {
   if (!weight) return;
-  const float shift = zero_centered ? 1 : 0, bound = float(limit);
+  const float shift = zero_centered ? 1 : 0, low = float(-limit) - shift, high = float(limit) - shift;
   float* w = weight->master.as<float>();
-  for (int64_t i = 0; i < weight->local.elements(); ++i) w[i] = std::clamp(w[i] + shift, -bound, bound) - shift;
+  for (int64_t i = 0; i < weight->local.elements(); ++i) w[i] = std::clamp(w[i], low, high);
 }
 
 // `smallest_of_layer`: over all ranks, for what all heads share.
@@ -59,13 +60,12 @@ bool Decoder::clip_weights(ConstTensor factors) {
   bool changed_products = false;
   if (factors.defined()) {
     const int64_t H = factors.size(1);
-    OwnedTensor least({config_.layers}, DType::f32);
+    auto of_layer = [&](int64_t layer) { return std::span(factors.as<float>() + layer * H, size_t(H)); };
+    float* least = least_factor_.tensor.as<float>();
+    for (int64_t layer = 0; layer < config_.layers; ++layer) least[layer] = -smallest(of_layer(layer));
+    layout_.group->maximum(least_factor_);
     for (int64_t layer = 0; layer < config_.layers; ++layer)
-      least.tensor.as<float>()[layer] = -smallest({factors.as<float>() + layer * H, size_t(H)});
-    layout_.group->maximum(least);
-    for (int64_t layer = 0; layer < config_.layers; ++layer)
-      changed_products |= clip_layer(blocks_[layer]->attention, {factors.as<float>() + layer * H, size_t(H)},
-                                     -least.tensor.as<float>()[layer]);
+      changed_products |= clip_layer(blocks_[layer]->attention, of_layer(layer), -least[layer]);
   }
   for (auto& block : blocks_) {
     if (qk.clip_weight) {

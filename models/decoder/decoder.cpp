@@ -70,7 +70,8 @@ void Decoder::take_memory(const DecoderLayout& layout) {
   entropy_ = OwnedTensor(heads, DType::f32, device);
   q_rms_ = OwnedTensor(heads, DType::f32, device);
   k_rms_ = OwnedTensor({config_.layers, blocks_[0]->attention.kv_heads()}, DType::f32, device);
-  telemetry_ = {largest_logit_, entropy_, q_rms_, k_rms_, 0};
+  telemetry_ = {largest_logit_, entropy_, q_rms_, k_rms_, 0, config_.attention.heads, config_.kv_heads()};
+  least_factor_ = OwnedTensor({config_.layers}, DType::f32, device);
 }
 
 void Decoder::refresh() {

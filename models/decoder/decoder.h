@@ -74,6 +74,7 @@ class Decoder : public nn::Model {
   Saved training_saved_;
   OwnedTensor global_rope_, local_rope_;
   OwnedTensor largest_logit_, entropy_, q_rms_, k_rms_;
+  OwnedTensor least_factor_;  // [L], for QK-clip
   nn::ModelTelemetry telemetry_;
 };
 

@@ -13,8 +13,9 @@ namespace keel::testing {
 
 struct Ended {
   int code = -1;
-  std::string output;             // standard output and error
-  std::vector<std::string> ours;  // lines of output that begin with "keel: "
+  std::string output;              // standard output and error, of all ranks, whose lines come in any order
+  std::vector<std::string> lines;  // of output
+  std::vector<std::string> ours;   // those that begin with "keel: "
   double seconds = 0;
 };
 
@@ -29,7 +30,9 @@ inline Ended run_command(const std::string& command) {
   ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (size_t at = 0; at < ended.output.size();) {
     const size_t end = std::min(ended.output.find('\n', at), ended.output.size());
-    if (std::string line = ended.output.substr(at, end - at); line.starts_with("keel: ")) ended.ours.push_back(line);
+    const std::string line = ended.output.substr(at, end - at);
+    if (line.starts_with("keel: ")) ended.ours.push_back(line);
+    ended.lines.push_back(line);
     at = end + 1;
   }
   return ended;

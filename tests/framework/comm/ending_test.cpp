@@ -1,47 +1,24 @@
 // How runs end: exit code, lines and time of ending_helper under mpirun.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <chrono>
-#include <cstdio>
-#include <string>
-#include <vector>
 
 #include "framework/base/error.h"
+#include "tests/support/command.h"
 
 namespace keel::comm {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
-using testing::StartsWith;
-
-struct Ended {
-  int code = 0;
-  double seconds = 0;
-  std::vector<std::string> lines;  // all
-  std::vector<std::string> ours;   // that begin with "keel:"
-};
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+using testing::Ended;
 
 Ended run_command(const std::string& command) {
-  Ended run;
-  auto begin = std::chrono::steady_clock::now();
-  std::FILE* pipe = popen(("timeout -k 1 60 " + command + " 2>&1").c_str(), "r");
-  char line[4096];
-  while (std::fgets(line, sizeof line, pipe)) {
-    std::string text(line);
-    text.pop_back();
-    if (text.starts_with("keel:")) run.ours.push_back(text);
-    run.lines.push_back(text);
-  }
-  int status = pclose(pipe);
-  run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return run;
+  return testing::run_command("timeout -k 1 60 " + command);
 }
 
 Ended run_ranks(int ranks, const std::string& name, const std::string& options = "--oversubscribe --bind-to none") {
@@ -51,8 +28,8 @@ Ended run_ranks(int ranks, const std::string& name, const std::string& options =
 // mpirun on a busy machine starts and stops in seconds; a hang would be 60.
 constexpr double kSoon_seconds = 20;
 
-class Ranks : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(1, 2, 4), testing::PrintToStringParamName());
+class Ranks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, Ranks, ::testing::Values(1, 2, 4), ::testing::PrintToStringParamName());
 
 TEST_P(Ranks, FineIsSilent) {
   Ended run = run_ranks(GetParam(), "fine");
@@ -194,7 +171,7 @@ TEST(Start, LocalRanksShareTheCores) {
   Ended run = run_command(
       fmt::format("env -u OMP_NUM_THREADS {} --oversubscribe --bind-to none -n 2 {} threads", MPIRUN, HELPER));
   const int share = std::max(1, cores / 2);
-  EXPECT_THAT(run.lines, ElementsAre(fmt::format("rank 0/2 local 0/2 threads {}", share),
+  EXPECT_THAT(run.lines, UnorderedElementsAre(fmt::format("rank 0/2 local 0/2 threads {}", share),
                                      fmt::format("rank 1/2 local 1/2 threads {}", share)));
   run = run_command(
       fmt::format("env OMP_NUM_THREADS=3 {} --oversubscribe --bind-to none -n 1 {} threads", MPIRUN, HELPER));
@@ -221,15 +198,15 @@ TEST(MpiMain, FailureOnAnyRankIsPrintedAndFails) {
   EXPECT_EQ(run_test("Passes").code, 0);
   Ended run = run_test("FailsOnRank1");
   EXPECT_EQ(run.code, 1);
-  EXPECT_THAT(run.lines, testing::Contains("[rank 1] MpiMain.FailsOnRank1"));
-  EXPECT_THAT(run.lines, testing::Contains("this rank is wrong").Times(2));  // ranks 1 and 2
+  EXPECT_THAT(run.lines, Contains("[rank 1] MpiMain.FailsOnRank1"));
+  EXPECT_THAT(run.lines, Contains("this rank is wrong").Times(2));  // ranks 1 and 2
 }
 
 TEST(MpiMain, ThrowOfOneRankEndsAll) {
   Ended run = run_test("ThrowsOnRank1");
   EXPECT_EQ(run.code, 1);
-  EXPECT_THAT(run.lines, testing::Contains(HasSubstr("thrown alone")));
-  EXPECT_THAT(run.lines, testing::Contains(HasSubstr("failed while other ranks wait")));
+  EXPECT_THAT(run.lines, Contains(HasSubstr("thrown alone")));
+  EXPECT_THAT(run.lines, Contains(HasSubstr("failed while other ranks wait")));
   EXPECT_LT(run.seconds, kSoon_seconds);
 }
 

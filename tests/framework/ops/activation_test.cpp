@@ -41,6 +41,24 @@ TEST(Activation, RandomShapesEqualTheReference) {
       }
 }
 
+TEST(Activation, StridedRowsAreTheSameBits) {
+  for (ActivationKind kind : kKinds)
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      const int64_t wide = input_width(kind, 37);
+      OwnedTensor x_rows = random_tensor({9, wide + 5}, dtype, 1), dy_rows = random_tensor({9, 40}, dtype, 2);
+      OwnedTensor y_rows({9, 43}, dtype), dx_rows({9, wide + 3}, dtype), y({9, 37}, dtype), dx({9, wide}, dtype);
+      const Tensor x_part = x_rows.tensor.slice(1, 0, wide), dy_part = dy_rows.tensor.slice(1, 0, 37);
+      const Tensor y_part = y_rows.tensor.slice(1, 0, 37), dx_part = dx_rows.tensor.slice(1, 0, wide);
+      OwnedTensor x = tensor_of({9, wide}, dtype, to_doubles(x_part)), dy = tensor_of({9, 37}, dtype, to_doubles(dy_part));
+      ops::activation_forward(y_part, x_part, kind);
+      ops::activation_backward(dx_part, dy_part, x_part, kind);
+      ops::activation_forward(y, x, kind);
+      ops::activation_backward(dx, dy, x, kind);
+      EXPECT_EQ(to_doubles(y_part), to_doubles(y));
+      EXPECT_EQ(to_doubles(dx_part), to_doubles(dx));
+    }
+}
+
 // Each value on its own, far out on both sides: a few units in the last place of fp32.
 TEST(Activation, SmallRelativeErrorEverywhere) {
   for (ActivationKind kind : {ActivationKind::swiglu, ActivationKind::gelu}) {

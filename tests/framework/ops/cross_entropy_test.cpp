@@ -32,13 +32,14 @@ Result run(const reference::CrossEntropy& ce, DType dtype, const Values& logits,
   int64_t n = int64_t(ce.targets.size()), columns = int64_t(ce.columns), own = columns / ranks;
   ConstTensor targets(ce.targets.data(), {n}, DType::i32);
   OwnedTensor all = tensor_of({n, columns}, dtype, logits);
-  std::vector<OwnedTensor> pieces;
+  std::vector<Tensor> pieces;
   std::vector<Statistics> statistics;
   OwnedTensor maximum = tensor_of({n}, DType::f32, Values(size_t(n), -INFINITY));
   ops::CrossEntropyOptions options{int64_t(ce.vocabulary), 0, float(ce.softcap), float(ce.label_smoothing),
                                    float(ce.z_loss)};
+  // Pieces of one rank are rows of the whole: strided where there are several.
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    pieces.push_back(tensor_of({n, own}, dtype, to_doubles(all.tensor.slice(1, rank * own, (rank + 1) * own))));
+    pieces.push_back(all.tensor.slice(1, rank * own, (rank + 1) * own));
     statistics.emplace_back(n);
     options.first_column = rank * own;
     ops::cross_entropy_statistics(statistics.back().view(), pieces.back(), targets, options);
@@ -58,7 +59,6 @@ Result run(const reference::CrossEntropy& ce, DType dtype, const Values& logits,
   for (int64_t rank = 0; rank < ranks; ++rank) {
     options.first_column = rank * own;
     ops::cross_entropy_gradient(pieces[size_t(rank)], total.view(), targets, factor, options);
-    set_values(all.tensor.slice(1, rank * own, (rank + 1) * own), to_doubles(pieces[size_t(rank)]));
   }
   result.gradient = to_doubles(all);
   return result;

@@ -27,6 +27,15 @@ TEST(Arena, MetaPlanIsWhatARealArenaNeeds) {
   EXPECT_THROW(real.take({1000}, DType::f32), Error);
 }
 
+TEST(Arena, RowsThatWouldMeetInACacheArePadded) {
+  Arena arena(Device{}, 1 << 20);
+  EXPECT_EQ(arena.take_rows(3, 1024, DType::f32).stride(0), 1024 + 16);
+  EXPECT_EQ(arena.take_rows(3, 2048, DType::bf16).stride(0), 2048 + 32);
+  EXPECT_EQ(arena.take_rows(3, 1024, DType::bf16).stride(0), 1024);
+  EXPECT_EQ(arena.take_rows(3, 1000, DType::f32).stride(0), 1000);
+  EXPECT_EQ(arena.take_rows(3, 1024, DType::f32).shape(), (Shape{3, 1024}));
+}
+
 TEST(Arena, ScopesReuseMemory) {
   Arena arena(Device{}, 1024);
   void *first, *second;

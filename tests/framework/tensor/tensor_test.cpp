@@ -20,6 +20,17 @@ TEST(Tensor, SlicesShareMemoryAndKeepStrides) {
   EXPECT_EQ(x.reshaped({6, 4}).stride(0), 4);
 }
 
+TEST(Tensor, StridedRowsCanBeCutIntoHeads) {
+  Tensor rows = Tensor(nullptr, {6, 40}, DType::f32).slice(1, 0, 24);  // 6 rows of 24, 40 apart
+  Tensor heads = rows.reshaped({2, 3, 4, 1, 6});
+  EXPECT_EQ(heads.shape(), (Shape{2, 3, 4, 1, 6}));
+  const int64_t strides[] = {120, 40, 6, 6, 1};
+  for (int dim : {0, 1, 2, 4}) EXPECT_EQ(heads.stride(dim), strides[dim]) << dim;
+  EXPECT_EQ(heads.slice(2, 1, 3).reshaped({6, 12}).stride(0), 40);
+  EXPECT_THROW(rows.reshaped({12, 12, 1}).reshaped({144}), Error);
+  EXPECT_THROW(rows.reshaped({9, 16}), Error);
+}
+
 TEST(Tensor, RefusesWhatDoesNotFit) {
   Tensor x(nullptr, {2, 3}, DType::bf16, {DeviceKind::meta});
   EXPECT_THROW(x.as<float>(), Error);

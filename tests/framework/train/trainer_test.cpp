@@ -1,0 +1,192 @@
+// The loop with a model of two parameters: one verdict for all ranks whichever of them sees the fault, and what a
+// skipped step leaves alone. On 4 ranks the mesh is tensor 2 x data 2.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "framework/comm/mpi.h"
+#include "framework/data/token_writer.h"
+#include "framework/train/run_files_hook.h"
+#include "framework/train/stability_hook.h"
+#include "framework/train/trainer.h"
+#include "tests/framework/data/temporary_folder.h"
+
+namespace keel::train {
+namespace {
+
+enum class Fault { none, loss, gradient_nan, gradient_infinite };
+
+// loss per token = |w - i|^2 / 2 over the logical w [8], cut over the tensor ranks, and |g - 1|^2 / 2 over a gain [3]
+// whose gradient the tensor ranks share.
+class Toy : public nn::Model {
+ public:
+  Toy(const parallel::Mesh& mesh) : ranks_(mesh.tensor().size()) {
+    w_ = &parameters_.declare({.name = "w", .shape = {8}, .init = {}, .decayed = true, .product = true});
+    g_ = &parameters_.declare({.name = "g", .shape = {3}, .init = {}});
+    w_->placement = nn::Placement::sharded(0);
+    g_->placement = nn::Placement::partial();
+    parameters_.allocate({.tensor = mesh.tensor_position(), .data_ranks = mesh.data().size()});
+    parameters_.initialise(1);
+    largest_ = OwnedTensor({1, 2 / ranks_}, DType::f32);
+    telemetry_ = {.largest_logit = largest_, .heads = 2, .kv_heads = 2};
+  }
+
+  nn::ParameterSet& parameters() override { return parameters_; }
+  void refresh() override {}
+  void begin_step() override { ++step_; }
+  ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override {
+    const int64_t counted = batch.targets.elements();
+    const float share = options.factor * float(counted);
+    for (int64_t i = 0; i < w_->local.elements(); ++i)
+      w_->gradient.as<float>()[i] += share * (w_->master.as<float>()[i] - float(w_->shard_offset() + i));
+    for (int64_t i = 0; i < 3; ++i)
+      g_->gradient.as<float>()[i] += share * (g_->master.as<float>()[i] - 1) / float(ranks_);
+    ops::CrossEntropySums sums{.loss = double(counted), .counted = counted, .finite = counted};
+    if (step_ < first_fault || step_ > last_fault) return sums;
+    if (fault == Fault::loss) sums.loss = std::nan(""), --sums.finite;
+    if (fault == Fault::gradient_nan) w_->gradient.as<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+    if (fault == Fault::gradient_infinite) g_->gradient.as<float>()[1] = std::numeric_limits<float>::infinity();
+    return sums;
+  }
+  ops::CrossEntropySums evaluate(const nn::TokenBatch&) override { return {}; }
+  void next_logits(Tensor, const nn::TokenBatch&) override {}
+  const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
+  nn::ModelCost cost(int64_t) const override { return {}; }
+  bool clip_weights(ConstTensor) override { return false; }
+  int64_t activation_bytes() const override { return 0; }
+  int64_t packed_bytes() const override { return 0; }
+
+  Fault fault = Fault::none;  // of this rank, in these steps
+  int64_t first_fault = 5, last_fault = 5;
+
+ private:
+  int ranks_;
+  nn::ParameterSet parameters_;
+  nn::Parameter *w_, *g_;
+  OwnedTensor largest_;
+  nn::ModelTelemetry telemetry_;
+  int64_t step_ = 0;
+};
+
+// Both masters of this rank after every step, and what was reported.
+struct Recorder : Hook {
+  explicit Recorder(nn::Model& model) : model(model) {}
+  Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress&) override {
+    std::vector<float> now;
+    for (const nn::Parameter& parameter : model.parameters().all())
+      now.insert(now.end(), parameter.compute.as<float>(),
+                 parameter.compute.as<float>() + parameter.local.elements());
+    weights.push_back(now);
+    reports.push_back(report);
+    actions.push_back(verdict.action);
+    return {};
+  }
+  nn::Model& model;
+  std::vector<std::vector<float>> weights;
+  std::vector<StepReport> reports;
+  std::vector<Action> actions;
+};
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainerTest()
+      : world(comm::make_mpi_communicator(MPI_COMM_WORLD)), mesh(*world, world->size() == 4 ? 2 : 1), model(mesh) {
+    data::TokenWriter writer(folder / "tokens", 16);
+    std::vector<int32_t> ids(400);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(i * 7 % 16);
+    writer.append(ids);
+    writer.end_document();
+    writer.finish();
+    dataset.emplace(std::vector<data::Source>{{folder / "tokens"}}, data::DatasetOptions{.T = 8, .vocabulary = 16});
+  }
+
+  Ending run(int64_t steps, int64_t max_skips, bool zero) {
+    const bool speaker = world->rank() == 0;
+    const data::SampleOrder order = dataset->training_order(1);
+    StepBatches batches(*dataset, {1, 8, 4 / mesh.data().size()}, false);
+    Trainer trainer(model, mesh, batches, order,
+                    {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.05, .total_steps = steps}, .total_steps = steps, .zero = zero});
+    StabilityHook stability({.max_skips = max_skips, .spikes = false, .spike = {}});
+    RunFilesHook files(io, {.directory = folder / "", .writer = speaker, .tensorboard = false, .throughput = {}});
+    recorder.emplace(model);
+    for (Hook* hook : std::initializer_list<Hook*>{&stability, &files, &*recorder}) trainer.add(*hook);
+    trainer.weights_changed();
+    const Ending ending = trainer.run();
+    progress = trainer.progress();
+    return ending;
+  }
+
+  int skip_events() {
+    std::ifstream file(folder / "events.jsonl");
+    int count = 0;
+    for (std::string line; std::getline(file, line);) count += line.find(R"("event":"skip")") != std::string::npos;
+    return count;
+  }
+
+  data::TemporaryFolder folder;
+  std::unique_ptr<comm::Communicator> world;
+  parallel::Mesh mesh;
+  Toy model;
+  std::optional<data::Dataset> dataset;
+  io::IoThread io;
+  std::optional<Recorder> recorder;
+  Progress progress;
+};
+
+class FaultOfOneRank : public TrainerTest, public ::testing::WithParamInterface<std::tuple<Fault, bool>> {};
+
+TEST_P(FaultOfOneRank, IsSkippedByAll) {  // CASES R23
+  const auto [fault, zero] = GetParam();
+  if (world->rank() == world->size() - 1) model.fault = fault;
+  const Ending ending = run(8, 3, zero);
+  EXPECT_EQ(ending.outcome, Outcome::done);
+  EXPECT_EQ(progress.step, 8);
+  EXPECT_EQ(progress.updates, 7);
+  for (size_t i = 0; i < 8; ++i) {
+    const bool skipped = i == 4;
+    EXPECT_EQ(recorder->actions[i], skipped ? Action::skip : Action::proceed) << i;
+    EXPECT_EQ(recorder->reports[i].update_norm == 0, skipped) << i;
+    if (i == 0) continue;
+    EXPECT_EQ(recorder->weights[i] == recorder->weights[i - 1], skipped) << i;
+    EXPECT_EQ(recorder->reports[i].first_sample, recorder->reports[i - 1].end_sample) << i;
+  }
+  const std::string where = fault == Fault::loss           ? fmt::format("on rank {}", world->size() - 1)
+                            : fault == Fault::gradient_nan ? "in w"
+                                                           : "in g";
+  EXPECT_EQ(recorder->reports[4].not_finite, where);
+  EXPECT_EQ(recorder->reports[5].not_finite, "");
+  // Every data rank holds the same weights.
+  for (float weight : recorder->weights.back())
+    EXPECT_EQ(comm::all_reduce_value(mesh.data(), double(weight), comm::Reduction::max), double(weight));
+  EXPECT_EQ(skip_events(), world->rank() == 0 ? 1 : 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, FaultOfOneRank,
+                         ::testing::Combine(::testing::Values(Fault::loss, Fault::gradient_nan,
+                                                              Fault::gradient_infinite),
+                                            ::testing::Bool()));
+
+TEST_F(TrainerTest, ManyFaultsInARowStopTheRun) {  // CASES R25
+  if (world->rank() == world->size() - 1) model.fault = Fault::gradient_nan;
+  model.first_fault = 7;
+  model.last_fault = 100;
+  const Ending ending = run(40, 3, true);
+  EXPECT_EQ(ending.outcome, Outcome::unstable);
+  EXPECT_EQ(progress.step, 10);
+  EXPECT_EQ(progress.updates, 6);
+  EXPECT_EQ(recorder->weights.back(), recorder->weights[5]);
+  EXPECT_NE(ending.reason.find("stability.max_skips"), std::string::npos) << ending.reason;
+}
+
+TEST_F(TrainerTest, AFaultNowAndThenDoesNot) {
+  model.fault = Fault::loss;
+  model.first_fault = 3;
+  model.last_fault = 5;
+  EXPECT_EQ(run(8, 3, true).outcome, Outcome::done);
+  EXPECT_EQ(progress.updates, 5);
+}
+
+}  // namespace
+}  // namespace keel::train
