@@ -184,8 +184,7 @@ void print_memory(BenchedStep& step, int64_t peak) {
   fmt::print(
       "memory: weights, gradients, moments {}, packed weights {}, activations {}: planned {}; peak of the process {}\n",
       human_bytes(double(step.arena_bytes())), human_bytes(double(step.decoder.packed_bytes())),
-      human_bytes(double(step.decoder.activation_bytes())), human_bytes(double(planned)),
-      human_bytes(double(peak)));
+      human_bytes(double(step.decoder.activation_bytes())), human_bytes(double(planned)), human_bytes(double(peak)));
 }
 
 void run(const Arguments& arguments, comm::World& world) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "framework/base/build_config.h"
-#include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
@@ -24,7 +23,6 @@ void check_command(const CLI::App& program, const std::string& word) {
 }
 
 int run(int argc, char** argv, comm::World& world) {
-  log::set_speaker({.rank = world.rank(), .world = world.size()});
   comm::require_same(world.all(), "the program (keel --version)", build_identity());
   CLI::App program("Keel trains transformers with Query-Key Normalization, on one CPU or on many ranks under mpirun.",
                    "keel");

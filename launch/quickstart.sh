@@ -11,7 +11,7 @@ begin=$SECONDS
 install_packages
 build release keel
 keel=build-release/launch/keel
-run="mpirun -n 2 $keel"
+run="mpirun -q -n 2 $keel"  # -q: no banner where a run ends with a code of its own
 
 # 40 MB of English prose: the Collaborative International Dictionary of English (GPL), from Debian's package. It is
 # downloaded and unpacked into data/; nothing of it is installed.

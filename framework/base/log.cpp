@@ -32,9 +32,9 @@ void write(Level level, std::string_view line) {
   std::lock_guard lock(mutex);
   if (level < speaker.least) return;
   if (level < Level::warning && speaker.rank != 0) return;
-  std::string text = speaker.world > 1 && level >= Level::warning
-                         ? fmt::format("keel: rank {}: {}{}\n", speaker.rank, prefix(level), line)
-                         : fmt::format("keel: {}{}\n", prefix(level), line);
+  // Rank 0 speaks for all; where another rank speaks, which one matters.
+  std::string text = speaker.rank > 0 ? fmt::format("keel: rank {}: {}{}\n", speaker.rank, prefix(level), line)
+                                      : fmt::format("keel: {}{}\n", prefix(level), line);
   std::fwrite(text.data(), 1, text.size(), stderr);  // one write, so that lines of several ranks do not mix
 }
 

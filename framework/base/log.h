@@ -9,15 +9,15 @@ namespace keel::log {
 
 enum class Level { debug, info, warning, error };
 
-// What this process may say. `rank` is printed before a line when the world has more than one.
+// What this process may say.
 struct Speaker {
   int rank = 0;
-  int world = 1;
   Level least = Level::info;
 };
 void set_speaker(Speaker speaker);
 
-// Writes one line. info and debug come from rank 0 only; warning and error from any rank, with its number.
+// Writes one line. info and debug come from rank 0 only; warning and error from any rank, with the number of those
+// that are not rank 0.
 void write(Level level, std::string_view line);
 
 template <class... Args>

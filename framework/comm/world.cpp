@@ -74,7 +74,7 @@ World::World(const WorldOptions& options) : options_(options.mpi) {
   int rank = 0, size = 1;
   KEEL_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   KEEL_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
-  log::set_speaker({.rank = rank, .world = size});
+  log::set_speaker({.rank = rank});
   check_launcher(environment, rank, size);
   check_all_reachable(rank, size, options.start_limit_seconds);
   all_ = make_mpi_communicator(MPI_COMM_WORLD, options_, "all");

@@ -33,19 +33,21 @@ void FeedForward::refresh() {
 }
 
 void FeedForward::forward(Tensor y, Tensor x, Saved& saved, Context& context) const {
-  saved.h = context.saved.take({x.size(0), in.outputs()}, context.activation);
-  saved.a = context.saved.take_rows(x.size(0), width(), context.activation);
+  auto scope = context.scratch.scope();
+  saved.h = context.saved.take_rows(x.size(0), in.outputs(), context.activation);
+  Tensor a = context.scratch.take_rows(x.size(0), width(), context.activation);
   in.forward(saved.h, x, context);
-  ops::activation_forward(saved.a, saved.h, spec.activation);
-  down.forward(y, saved.a, context);
+  ops::activation_forward(a, saved.h, spec.activation);
+  down.forward(y, a, context);
 }
 
-void FeedForward::backward(Tensor dx, Tensor dy, Tensor x, const Saved& saved, Context& context) const {
+// The activation's backward makes a again, in da's place, so that a need not be kept.
+void FeedForward::backward(Tensor dx, Tensor dy, Tensor x, Saved& saved, Context& context) const {
   auto scope = context.scratch.scope();
-  Tensor da = context.scratch.take_rows(saved.a.size(0), saved.a.size(1), context.activation);
-  Tensor dh = context.scratch.take_rows(saved.h.size(0), saved.h.size(1), context.activation);
-  down.backward(da, dy, saved.a, context);
-  ops::activation_backward(dh, da, saved.h, spec.activation);
+  Tensor da = context.scratch.take_rows(x.size(0), width(), context.activation), a = da, dh = saved.h;
+  down.backward_input(da, dy, context);
+  ops::activation_backward(dh, a, da, saved.h, spec.activation);
+  down.backward_weight(dy, a);
   in.backward(dx, dh, x, context);
 }
 

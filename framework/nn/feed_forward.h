@@ -1,5 +1,5 @@
-// h = x W_in^T (+ b)      y = activation(h) W_down^T (+ b)
-// Gated (SwiGLU, GeGLU): W_in is gate and up side by side, h [n, 2F]; plain (GELU): h [n, F]. x, y [n, D].
+// h = x W_in^T (+ b)      a = activation(h)      y = a W_down^T (+ b)
+// Gated (SwiGLU, GeGLU): W_in is gate and up side by side, h [n, 2F]; plain (GELU): h [n, F]. a [n, F]; x, y [n, D].
 #pragma once
 
 #include <optional>
@@ -23,12 +23,12 @@ class FeedForward {
 
   struct Saved {
     Tensor h;  // [n, 2F] or [n, F]
-    Tensor a;  // [n, F]: activation(h)
   };
 
   void refresh();
   void forward(Tensor y, Tensor x, Saved& saved, Context& context) const;
-  void backward(Tensor dx, Tensor dy, Tensor x, const Saved& saved, Context& context) const;
+  // Uses up what forward kept: dh lies where h lay.
+  void backward(Tensor dx, Tensor dy, Tensor x, Saved& saved, Context& context) const;
 
   int64_t width() const { return down.weight->local[1]; }
   int64_t packed_bytes() const { return in.packed_bytes() + down.packed_bytes(); }

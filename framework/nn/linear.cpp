@@ -31,9 +31,17 @@ void Linear::forward(Tensor y, ConstTensor x) const {
 }
 
 void Linear::backward(Tensor dx, ConstTensor dy, ConstTensor x) const {
+  backward_weight(dy, x);
+  backward_input(dx, dy);
+}
+
+void Linear::backward_weight(ConstTensor dy, ConstTensor x) const {
   ops::linear_backward_weight(stacked(weights, &Parameter::gradient), dy, x);
   if (!biases.empty()) ops::linear_backward_bias(stacked(biases, &Parameter::gradient), dy);
-  if (dx.defined()) ops::linear_backward_input(dx, dy, packed_);
+}
+
+void Linear::backward_input(Tensor dx, ConstTensor dy) const {
+  ops::linear_backward_input(dx, dy, packed_);
 }
 
 void ColumnParallelLinear::forward(Tensor y, Tensor x, Context& context) const {
@@ -63,9 +71,18 @@ void RowParallelLinear::forward(Tensor y, ConstTensor x, Context& context) const
 }
 
 void RowParallelLinear::backward(Tensor dx, Tensor dy, ConstTensor x, Context& context) const {
+  backward_input(dx, dy, context);
+  backward_weight(dy, x);
+}
+
+void RowParallelLinear::backward_input(Tensor dx, Tensor dy, Context& context) const {
   if (bias) ops::linear_backward_bias(bias->gradient, dy);
   context.group->leave_backward(dy);
-  product_.backward(dx, dy, x);
+  product_.backward_input(dx, dy);
+}
+
+void RowParallelLinear::backward_weight(ConstTensor dy, ConstTensor x) const {
+  product_.backward_weight(dy, x);
 }
 
 }  // namespace keel::nn

@@ -26,8 +26,11 @@ class Linear {
 
   // y [n, N]
   void forward(Tensor y, ConstTensor x) const;
-  // dx [n, K]; dW and db are accumulated. x is forward's. An undefined dx is not computed.
+  // dx [n, K]; dW and db are accumulated. x is forward's.
   void backward(Tensor dx, ConstTensor dy, ConstTensor x) const;
+  // Its two halves.
+  void backward_weight(ConstTensor dy, ConstTensor x) const;
+  void backward_input(Tensor dx, ConstTensor dy) const;
 
   std::vector<Parameter*> weights;
   std::vector<Parameter*> biases;
@@ -56,6 +59,9 @@ class RowParallelLinear {
   int64_t packed_bytes() const { return product_.packed_bytes(); }
   void forward(Tensor y, ConstTensor x, Context& context) const;
   void backward(Tensor dx, Tensor dy, ConstTensor x, Context& context) const;
+  // Its two halves, in this order, for callers that have x only after dx.
+  void backward_input(Tensor dx, Tensor dy, Context& context) const;
+  void backward_weight(ConstTensor dy, ConstTensor x) const;
 
   Parameter* weight;
   Parameter* bias = nullptr;

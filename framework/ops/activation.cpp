@@ -23,12 +23,12 @@ void activation_forward(Tensor y, ConstTensor x, ActivationKind kind) {
   if (runs_on_cpu(y, x)) cpu::activation_forward(y, x, kind);
 }
 
-void activation_backward(Tensor dx, ConstTensor dy, ConstTensor x, ActivationKind kind) {
+void activation_backward(Tensor dx, Tensor y, ConstTensor dy, ConstTensor x, ActivationKind kind) {
   check("activation_backward", dy, x, kind);
-  require(dx.shape() == x.shape() && dx.dtype() == x.dtype(),
-          "activation_backward: dx {} {} must be like x {} {}", name_of(dx.dtype()), dx.shape(), name_of(x.dtype()),
-          x.shape());
-  if (runs_on_cpu(dx, dy, x)) cpu::activation_backward(dx, dy, x, kind);
+  check("activation_backward", y, x, kind);
+  require(dx.shape() == x.shape() && dx.dtype() == x.dtype(), "activation_backward: dx {} {} must be like x {} {}",
+          name_of(dx.dtype()), dx.shape(), name_of(x.dtype()), x.shape());
+  if (runs_on_cpu(dx, y, dy, x)) cpu::activation_backward(dx, y, dy, x, kind);
 }
 
 }  // namespace keel::ops

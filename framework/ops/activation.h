@@ -16,7 +16,8 @@ constexpr bool is_gated(ActivationKind kind) {
 
 // y [n, F] from x [n, 2F] = {gate, up}, or x [n, F] for gelu.
 void activation_forward(Tensor y, ConstTensor x, ActivationKind kind);
-// dx, of x's shape, is overwritten; it may be the same memory as x.
-void activation_backward(Tensor dx, ConstTensor dy, ConstTensor x, ActivationKind kind);
+// dx, of x's shape, and y once more, the same bits as forward's, so that forward need not keep it for the weight
+// gradient of the product that follows. dx may be x's memory and y may be dy's.
+void activation_backward(Tensor dx, Tensor y, ConstTensor dy, ConstTensor x, ActivationKind kind);
 
 }  // namespace keel::ops

@@ -60,7 +60,7 @@ void plain_forward(T* y, const T* x, int64_t features) {
 }
 
 template <class T, class Function>
-void gated_backward(T* d_gate, const T* dy, const T* gate, int64_t features) {
+void gated_backward(T* d_gate, T* y, const T* dy, const T* gate, int64_t features) {
   const T* up = gate + features;
   T* d_up = d_gate + features;
   for_vectors(size_t(features), [&](size_t i, auto lanes) KEEL_LANES {
@@ -68,17 +68,20 @@ void gated_backward(T* d_gate, const T* dy, const T* gate, int64_t features) {
     Function::both(load(gate + i, lanes), value, slope);
     const Vec d = load(dy + i, lanes);
     const Vec u = load(up + i, lanes);
+    store(hn::Mul(value, u), y + i, lanes);
     store(hn::Mul(hn::Mul(d, u), slope), d_gate + i, lanes);
     store(hn::Mul(d, value), d_up + i, lanes);
   });
 }
 
 template <class T, class Function>
-void plain_backward(T* dx, const T* dy, const T* x, int64_t features) {
+void plain_backward(T* dx, T* y, const T* dy, const T* x, int64_t features) {
   for_vectors(size_t(features), [&](size_t i, auto lanes) KEEL_LANES {
     Vec value, slope;
     Function::both(load(x + i, lanes), value, slope);
-    store(hn::Mul(load(dy + i, lanes), slope), dx + i, lanes);
+    const Vec d = load(dy + i, lanes);
+    store(value, y + i, lanes);
+    store(hn::Mul(d, slope), dx + i, lanes);
   });
 }
 
@@ -95,16 +98,17 @@ void forward_rows(Tensor y, ConstTensor x, ActivationKind kind) {
   });
 }
 
-void backward_rows(Tensor dx, ConstTensor dy, ConstTensor x, ActivationKind kind) {
+void backward_rows(Tensor dx, Tensor y, ConstTensor dy, ConstTensor x, ActivationKind kind) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const int64_t features = dy.size(1);
     for (int64_t row = 0; row < dy.size(0); ++row) {
       T* out = dx.as<T>() + row * dx.stride(0);
+      T* again = y.as<T>() + row * y.stride(0);
       const T* in = x.as<T>() + row * x.stride(0);
       const T* d = dy.as<T>() + row * dy.stride(0);
-      if (kind == ActivationKind::swiglu) gated_backward<T, Silu>(out, d, in, features);
-      if (kind == ActivationKind::geglu) gated_backward<T, Gelu>(out, d, in, features);
-      if (kind == ActivationKind::gelu) plain_backward<T, Gelu>(out, d, in, features);
+      if (kind == ActivationKind::swiglu) gated_backward<T, Silu>(out, again, d, in, features);
+      if (kind == ActivationKind::geglu) gated_backward<T, Gelu>(out, again, d, in, features);
+      if (kind == ActivationKind::gelu) plain_backward<T, Gelu>(out, again, d, in, features);
     }
   });
 }
@@ -129,10 +133,10 @@ void activation_forward(Tensor y, ConstTensor x, ActivationKind kind) {
   });
 }
 
-void activation_backward(Tensor dx, ConstTensor dy, ConstTensor x, ActivationKind kind) {
+void activation_backward(Tensor dx, Tensor y, ConstTensor dy, ConstTensor x, ActivationKind kind) {
   for_parts(x.size(0), parts_for(x), [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(backward_rows)
-    (dx.slice(0, begin, end), dy.slice(0, begin, end), x.slice(0, begin, end), kind);
+    (dx.slice(0, begin, end), y.slice(0, begin, end), dy.slice(0, begin, end), x.slice(0, begin, end), kind);
   });
 }
 

@@ -6,6 +6,6 @@
 namespace keel::ops::cpu {
 
 void activation_forward(Tensor y, ConstTensor x, ActivationKind kind);
-void activation_backward(Tensor dx, ConstTensor dy, ConstTensor x, ActivationKind kind);
+void activation_backward(Tensor dx, Tensor y, ConstTensor dy, ConstTensor x, ActivationKind kind);
 
 }  // namespace keel::ops::cpu

@@ -124,9 +124,8 @@ Compiled compile(const Product& product, const memory::desc& b_desc) {
   compiled.a = memory(a_desc, engine, nullptr);
   compiled.b = memory(b_desc, engine, nullptr);
   compiled.c = memory(c_desc, engine, nullptr);
-  compiled.arguments = {{DNNL_ARG_SRC, compiled.a.get()},
-                        {DNNL_ARG_WEIGHTS, compiled.b.get()},
-                        {DNNL_ARG_DST, compiled.c.get()}};
+  compiled.arguments = {
+      {DNNL_ARG_SRC, compiled.a.get()}, {DNNL_ARG_WEIGHTS, compiled.b.get()}, {DNNL_ARG_DST, compiled.c.get()}};
   if (product.bias) {
     compiled.bias = memory(bias_desc, engine, nullptr);
     compiled.arguments.push_back({DNNL_ARG_BIAS, compiled.bias.get()});

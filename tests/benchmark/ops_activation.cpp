@@ -16,8 +16,8 @@ void forward(benchmark::State& state, DType dtype, ops::ActivationKind kind) {
 void backward(benchmark::State& state, DType dtype, ops::ActivationKind kind) {
   OwnedTensor x({kRows, ops::is_gated(kind) ? 2 * kFeatures : kFeatures}, dtype), y({kRows, kFeatures}, dtype);
   OwnedTensor dx(x.tensor.shape(), dtype);
-  benchmarking::measure(state, 2 * x.tensor.size_bytes() + y.tensor.size_bytes(),
-                        [&] { ops::activation_backward(dx, y, x, kind); });
+  benchmarking::measure(state, 2 * x.tensor.size_bytes() + 2 * y.tensor.size_bytes(),
+                        [&] { ops::activation_backward(dx, y, y, x, kind); });
 }
 
 BENCHMARK_CAPTURE(forward, swiglu_fp32, DType::f32, ops::ActivationKind::swiglu)->UseManualTime();

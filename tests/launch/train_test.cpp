@@ -79,6 +79,28 @@ TEST_F(Train, GoesOnAtAnyLayout) {
   EXPECT_EQ(metric("run", "loss").size(), 20u);
 }
 
+// Without QK-Norm, and with a learning rate that lets logits grow; the factors come from one maximum over all ranks.
+TEST_F(Train, QkClipHoldsTheLogitsAtAnyLayout) {
+  const std::string common = "train run.yaml model.attention.qk_norm.kind=none optimizer.lr=1e-2 ";
+  const std::string clip = "'stability.qk_clip={tau: 0.5}' ";
+  ASSERT_EQ(keel(common + "name=free").code, 0);
+  ASSERT_EQ(keel(common + clip + "name=one").code, 0);
+  const std::vector<double> free = metric("free", "largest_logit"), one = metric("one", "largest_logit");
+  EXPECT_GT(free.back(), 1.2);
+  EXPECT_LT(one.back(), 0.75);  // one update beyond tau
+  struct Layout {
+    int ranks, tensor;
+  };
+  for (Layout layout : {Layout{2, 1}, Layout{4, 2}}) {
+    const std::string name = fmt::format("r{}t{}", layout.ranks, layout.tensor);
+    const Ended ended =
+        keel(common + clip + fmt::format("parallel.tensor={} name={}", layout.tensor, name), layout.ranks);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    const std::vector<double> other = metric(name, "largest_logit");
+    for (size_t i = 0; i < 20; ++i) EXPECT_NEAR(other[i], one[i], 1e-3 * one[i]) << name << " at step " << i + 1;
+  }
+}
+
 TEST_F(Train, NonFiniteLossIsSkippedThenStopsTheRun) {
   // A learning rate that overflows fp32 within a few steps.
   const Ended ended = keel(

@@ -11,11 +11,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using testing::Ended;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
-using testing::Ended;
 
 Ended run_command(const std::string& command) {
   return testing::run_command("timeout -k 1 60 " + command);
@@ -56,9 +56,9 @@ TEST_P(Ranks, InternalErrorNamesPlaceAndRank) {
   Ended run = run_ranks(GetParam(), "internal_on_all");
   EXPECT_EQ(run.code, 1);
   const std::string rank = GetParam() > 1 ? "rank 0: " : "";
-  EXPECT_THAT(run.ours,
-              ElementsAre(AllOf(StartsWith("keel: error: " + rank + "tests/framework/comm/ending_helper.cpp:"),
-                                HasSubstr(": a broken promise"))));
+  EXPECT_THAT(run.ours, ElementsAre(AllOf(StartsWith("keel: error: " + rank),
+                                          HasSubstr("tests/framework/comm/ending_helper.cpp:"),
+                                          HasSubstr(": a broken promise"))));
 }
 
 struct Alone {
@@ -172,7 +172,7 @@ TEST(Start, LocalRanksShareTheCores) {
       fmt::format("env -u OMP_NUM_THREADS {} --oversubscribe --bind-to none -n 2 {} threads", MPIRUN, HELPER));
   const int share = std::max(1, cores / 2);
   EXPECT_THAT(run.lines, UnorderedElementsAre(fmt::format("rank 0/2 local 0/2 threads {}", share),
-                                     fmt::format("rank 1/2 local 1/2 threads {}", share)));
+                                              fmt::format("rank 1/2 local 1/2 threads {}", share)));
   run = run_command(
       fmt::format("env OMP_NUM_THREADS=3 {} --oversubscribe --bind-to none -n 1 {} threads", MPIRUN, HELPER));
   EXPECT_THAT(run.lines, ElementsAre("rank 0/1 local 0/1 threads 3"));

@@ -14,8 +14,8 @@ class ReplicaCheck : public ::testing::TestWithParam<DType> {
  protected:
   ReplicaCheck() : world(comm::make_mpi_communicator(MPI_COMM_WORLD)), mesh(*world, world->size() == 4 ? 2 : 1) {
     auto declare = [&](const char* name, nn::Placement placement, bool product) {
-      nn::Parameter& parameter = parameters.declare(
-          {.name = name, .shape = {4, 6}, .init = {nn::Init::Kind::normal, 1}, .product = product});
+      nn::Parameter& parameter =
+          parameters.declare({.name = name, .shape = {4, 6}, .init = {nn::Init::Kind::normal, 1}, .product = product});
       parameter.placement = placement;
     };
     declare("cut", nn::Placement::sharded(0), true);
@@ -51,7 +51,8 @@ TEST_P(ReplicaCheck, OneBitIsFound) {
     if (world->rank() == last) bytes[5] ^= std::byte{1};
     const std::string text = message();
     if (world->size() > 1) {
-      EXPECT_THAT(text, HasSubstr(fmt::format("'{}' of rank {} and of rank {} differ", name, last - mesh.tensor().size(), last)));
+      EXPECT_THAT(text, HasSubstr(fmt::format("'{}' of rank {} and of rank {} differ", name,
+                                              last - mesh.tensor().size(), last)));
       EXPECT_THAT(text, HasSubstr("step 12"));
     } else {
       EXPECT_EQ(text, "");

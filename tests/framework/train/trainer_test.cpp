@@ -1,5 +1,7 @@
 // The loop with a model of two parameters: one verdict for all ranks whichever of them sees the fault, and what a
 // skipped step leaves alone. On 4 ranks the mesh is tensor 2 x data 2.
+#include "framework/train/trainer.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +12,6 @@
 #include "framework/data/token_writer.h"
 #include "framework/train/run_files_hook.h"
 #include "framework/train/stability_hook.h"
-#include "framework/train/trainer.h"
 #include "tests/framework/data/temporary_folder.h"
 
 namespace keel::train {
@@ -76,8 +77,7 @@ struct Recorder : Hook {
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress&) override {
     std::vector<float> now;
     for (const nn::Parameter& parameter : model.parameters().all())
-      now.insert(now.end(), parameter.compute.as<float>(),
-                 parameter.compute.as<float>() + parameter.local.elements());
+      now.insert(now.end(), parameter.compute.as<float>(), parameter.compute.as<float>() + parameter.local.elements());
     weights.push_back(now);
     reports.push_back(report);
     actions.push_back(verdict.action);
@@ -107,7 +107,9 @@ class TrainerTest : public ::testing::Test {
     const data::SampleOrder order = dataset->training_order(1);
     StepBatches batches(*dataset, {1, 8, 4 / mesh.data().size()}, false);
     Trainer trainer(model, mesh, batches, order,
-                    {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.05, .total_steps = steps}, .total_steps = steps, .zero = zero});
+                    {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.05, .total_steps = steps},
+                     .total_steps = steps,
+                     .zero = zero});
     StabilityHook stability({.max_skips = max_skips, .spikes = false, .spike = {}});
     RunFilesHook files(io, {.directory = folder / "", .writer = speaker, .tensorboard = false, .throughput = {}});
     recorder.emplace(model);

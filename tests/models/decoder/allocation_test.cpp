@@ -80,10 +80,11 @@ TEST_P(Allocations, NoneInTheSteadyState) {
   parallel::Mesh mesh(*world, world->size() == 4 ? 2 : 1);
   parallel::TensorParallel group(mesh.tensor());
   // Full scope and QK-clip: the small sums and factors count too. A telemetry step is among those counted.
-  models::Decoder decoder(models::read_decoder_config(config::parse(
-      "{kind: decoder, preset: olmo2, recompute: attention, vocab: 50, hidden: 32, layers: 2, ffn: 48, attention: {heads: "
-      "4, kv_heads: 4}}",
-      "test")));
+  models::Decoder decoder(
+      models::read_decoder_config(config::parse("{kind: decoder, preset: olmo2, recompute: attention, vocab: 50, "
+                                                "hidden: 32, layers: 2, ffn: 48, attention: {heads: "
+                                                "4, kv_heads: 4}}",
+                                                "test")));
   decoder.allocate({.parameters = {.activation = GetParam(),
                                    .tensor = mesh.tensor_position(),
                                    .data_ranks = mesh.data().size(),

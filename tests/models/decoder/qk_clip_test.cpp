@@ -44,8 +44,7 @@ class QkClip : public ::testing::TestWithParam<Variant> {
     run.emplace(*world, models::read_decoder_config(config::parse(text, "test")), DType::f32,
                 nn::BatchShape{ids.B, ids.T});
     const bool zero_centered = run->decoder.config().attention.qk_norm.zero_centered;
-    run->set_parameters(
-        [&](const std::string& name, int64_t i) { return golden_value(name, i, 0.4, zero_centered); });
+    run->set_parameters([&](const std::string& name, int64_t i) { return golden_value(name, i, 0.4, zero_centered); });
   }
 
   // Of the first layer, all heads of the model.
