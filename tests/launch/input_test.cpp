@@ -37,6 +37,19 @@ TEST_F(Input, Layouts) {
   refused("train run.yaml model.hidden=30", {"hidden 30", "4 heads"});
 }
 
+// One byte more at the end of the file runs as before, but is another build.
+TEST_F(Input, RanksWithDifferentBuilds) {
+  std::filesystem::copy_file(KEEL_PROGRAM, directory_ / "other");
+  std::ofstream(directory_ / "other", std::ios::app) << '.';
+  const Ended ended = run_command(fmt::format(
+      "cd {} && env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} --oversubscribe --bind-to none "
+      "-n 2 {} train run.yaml : -n 1 ./other train run.yaml",
+      directory_.string(), MPIRUN, KEEL_PROGRAM));
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  ASSERT_EQ(ended.ours.size(), 1u) << ended.output;
+  EXPECT_THAT(ended.ours[0], HasSubstr("the program (keel --version) differs between ranks: rank 2"));
+}
+
 TEST_F(Input, Data) {
   refused("train run.yaml data.train=nowhere", {"nowhere"});
   refused("train run.yaml model.vocab=100", {"257", "100"});
