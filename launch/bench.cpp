@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 
-#include "framework/base/rng.h"
 #include "framework/base/text.h"
 #include "framework/ops/product_rate.h"
-#include "framework/parallel/data_parallel.h"
-#include "framework/tensor/dispatch.h"
+#include "launch/bench_passes.h"
+#include "launch/bench_step.h"
 #include "launch/commands.h"
-#include "launch/run_setup.h"
 
 namespace keel {
 namespace {
@@ -19,7 +16,7 @@ namespace {
 struct Arguments {
   std::string config, shape = "S", precision = "bf16";
   std::vector<std::string> overrides;
-  int64_t steps = 8;
+  int64_t steps = 5;
 };
 
 // The two shapes that README's table speaks of, and the peer script's defaults.
@@ -40,151 +37,101 @@ train: {{steps: 1}}
                : fmt::format(format, arguments.precision, 768, 12, 2048, 32000, 12, 512, 2);
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-struct StepSeconds {
-  double forward = 0;  // with the loss and its gradient
-  double backward = 0, reduction = 0, update = 0;
-  double total() const { return forward + backward + reduction + update; }
-};
-
-// A model with random tokens, stepped without data files or hooks.
-class BenchedStep {
- public:
-  BenchedStep(comm::World& world, const FullConfig& config)
-      : config_(config),
-        layout_(config::check_layout(config.run, world.size())),
-        sizes_(batch_sizes(config, layout_)),
-        mesh_(world.all(), int(layout_.tensor)),
-        group_(mesh_.tensor()),
-        decoder(config.model) {
-    decoder.allocate(decoder_layout(config, mesh_, group_, {sizes_.micro_sequences, sizes_.length}, true));
-    decoder.parameters().initialise(1);
-    decoder.refresh();
-    reducer_.emplace(decoder.parameters(), mesh_, config.run.parallel.zero);
-    optimizer_.emplace(decoder.parameters(), reducer_->update_spans(), optim::AdamwOptions{});
-    const Shape shape = {sizes_.micro_sequences, sizes_.length};
-    for (OwnedTensor* ids : {&tokens_, &targets_, &positions_}) *ids = OwnedTensor(shape, DType::i32);
-    for (int64_t i = 0; i < shape.elements(); ++i) {
-      tokens_.tensor.as<int32_t>()[i] = int32_t(uniform(1, uint64_t(i)) * double(config.model.vocab.value()));
-      targets_.tensor.as<int32_t>()[i] = int32_t(uniform(2, uint64_t(i)) * double(config.model.vocab.value()));
-      positions_.tensor.as<int32_t>()[i] = int32_t(i % sizes_.length);
-    }
-  }
-
-  StepSeconds run(bool telemetry) {
-    StepSeconds seconds;
-    decoder.parameters().zero_gradients();
-    decoder.begin_step();
-    for (int64_t micro = 0; micro < sizes_.micro_steps; ++micro)
-      forward_backward(seconds, telemetry, micro + 1 == sizes_.micro_steps);
-    double begin = now();
-    reducer_->finish_gradients();
-    const double norm = reducer_->gradient_norm();
-    seconds.reduction = now() - begin;
-    begin = now();
-    optimizer_->step({.lr = 3e-4, .decay = 3e-5, .gradient_scale = std::min(1.0, 1 / norm), .updates = ++updates_});
-    reducer_->publish_weights(false);
-    decoder.refresh();
-    seconds.update = now() - begin;
-    return seconds;
-  }
-
-  double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
-  const train::BatchSizes& sizes() const { return sizes_; }
-  int64_t arena_bytes() {
-    int64_t bytes = 0;
-    for (nn::ParameterArena& arena : decoder.parameters().arenas())
-      bytes += arena.elements * (arena.compute_dtype == DType::f32 ? 8 : 10);
-    for (const optim::Span& span : optimizer_->spans()) bytes += 8 * span.size();
-    return bytes;
-  }
-
- private:
-  // Backward begins where the gradients after the last block are complete.
-  void forward_backward(StepSeconds& seconds, bool telemetry, bool last) {
-    const double begin = now();
-    double middle = 0;
-    nn::StepOptions options{
-        .factor = float(1 / tokens()), .loss = {}, .telemetry = telemetry, .gradients_complete = {}};
-    options.gradients_complete = [&](size_t first) {
-      if (middle == 0) middle = now();
-      if (last) reducer_->gradients_complete(first);
-    };
-    decoder.forward_backward({tokens_, targets_, positions_, {}}, options);
-    seconds.forward += middle - begin;
-    seconds.backward += now() - middle;
-  }
-
-  FullConfig config_;
-  config::Layout layout_;
-  train::BatchSizes sizes_;
-  parallel::Mesh mesh_;
-  parallel::TensorParallel group_;
-
- public:
-  models::Decoder decoder;
-
- private:
-  std::optional<parallel::DataParallel> reducer_;
-  std::optional<optim::Adamw> optimizer_;
-  OwnedTensor tokens_, targets_, positions_;
-  int64_t updates_ = 0;
-};
-
-// Seconds of the fused QK-Norm + RoPE pass of one micro-batch and layer, forward and backward.
-double qk_pass_seconds(const FullConfig& config, const train::BatchSizes& sizes, ops::QkNormKind kind) {
-  const DType type = activation_type(config);
-  const int64_t n = sizes.rows() / sizes.micro_steps * sizes.length, H = config.model.attention.heads,
-                G = config.model.kv_heads(), d = config.model.head_dim();
-  ops::QkNormRopeOptions options{
-      .heads = H, .kv_heads = G, .head_dim = d, .rotated = config.model.rotated_features(), .kind = kind};
-  OwnedTensor qkv({n, (H + 2 * G) * d}, type), q({n, H, d}, type), k({n, G, d}, type),
-      d_qkv({n, (H + 2 * G) * d}, type);
-  OwnedTensor weight({d}, DType::f32), d_q({d}, DType::f32), d_k({d}, DType::f32),
-      rope({sizes.length, options.rotated}, DType::f32), positions({n}, DType::i32);
-  ops::rope_table(rope, 1e4);
-  for (int64_t i = 0; i < n; ++i) positions.tensor.as<int32_t>()[i] = int32_t(i % sizes.length);
-  dispatch_float(type, [&]<class T>() {
-    for (int64_t i = 0; i < qkv.tensor.elements(); ++i) qkv.tensor.as<T>()[i] = T(float(uniform(3, uint64_t(i)) - 0.5));
-  });
-  const bool gains = kind != ops::QkNormKind::none;
-  ops::QkNormRopeInputs inputs{qkv, gains ? weight.tensor : Tensor(), gains ? weight.tensor : Tensor(), rope,
-                               positions};
-  std::vector<double> seconds;
-  for (int i = 0; i < 15; ++i) {
-    const double begin = now();
-    ops::qk_norm_rope_forward(q, k, inputs, {}, options);
-    ops::qk_norm_rope_backward({d_qkv, gains ? d_q.tensor : Tensor(), gains ? d_k.tensor : Tensor()}, q, k, inputs, {},
-                               {}, options);
-    seconds.push_back(now() - begin);
-  }
-  return median(seconds);
-}
-
 int64_t peak_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return int64_t(usage.ru_maxrss) * 1024;
 }
 
-void print_rates(const char* when, DType type, double rate) {
+double product_rate(comm::World& world, DType type) {
+  return comm::all_reduce_value(world.all(), ops::measure_product_rate(type, 2048, 1));
+}
+
+void print_rate(const char* when, DType type, double rate) {
   fmt::print("products {}: {} 2048^3, packed weights: {:.1f} GFLOP/s\n", when, name_of(type), rate / 1e9);
 }
 
-void print_memory(BenchedStep& step, int64_t peak) {
+struct Timings {
+  std::vector<double> totals;
+  std::array<std::vector<double>, 4> phases;
+};
+
+Timings time_steps(BenchedStep& step, int64_t steps) {
+  Timings timings;
+  for (int64_t i = 0; i < steps; ++i) {
+    const StepSeconds s = step.run(false);
+    timings.totals.push_back(s.total());
+    const double parts[] = {s.forward, s.backward, s.reduction, s.update};
+    for (size_t p = 0; p < 4; ++p) timings.phases[p].push_back(parts[p]);
+  }
+  return timings;
+}
+
+void print_step(const BenchedStep& step, const Timings& timings, double rate) {
+  const nn::ModelCost cost = step.decoder.cost(step.sizes().length);
+  const double seconds = median(timings.totals), products = 6.0 * double(cost.product_parameters),
+               tokens_per_second = step.tokens() / seconds;
+  const auto [least, most] = std::minmax_element(timings.totals.begin(), timings.totals.end());
+  fmt::print(
+      "step: {:.1f} ms (min {:.1f}, max {:.1f}), {:.0f} tokens/s, MFU {:.1f}% causal (6N + 6LHdT), {:.1f}% full (6N + "
+      "12LHdT)\n",
+      1e3 * seconds, 1e3 * *least, 1e3 * *most, tokens_per_second,
+      100 * (products + cost.attention_operations / 2) * tokens_per_second / rate,
+      100 * (products + cost.attention_operations) * tokens_per_second / rate);
+  const char* names[] = {"forward and loss", "backward", "reduction and norm", "optimizer and packing"};
+  for (size_t p = 0; p < 4; ++p)
+    fmt::print("  {:<22} {:7.2f} ms  {:4.1f}%\n", names[p], 1e3 * median(timings.phases[p]),
+               100 * median(timings.phases[p]) / seconds);
+}
+
+void print_memory(BenchedStep& step, int64_t libraries, int64_t peak) {
   const int64_t planned = step.arena_bytes() + step.decoder.packed_bytes() + step.decoder.activation_bytes();
   fmt::print(
-      "memory: weights, gradients, moments {}, packed weights {}, activations {}: planned {}; peak of the process {}\n",
+      "memory: weights, gradients, moments {}, packed weights {}, activations {}: planned {}; peak of the process {}, "
+      "of which {} before there was a model\n",
       human_bytes(double(step.arena_bytes())), human_bytes(double(step.decoder.packed_bytes())),
-      human_bytes(double(step.decoder.activation_bytes())), human_bytes(double(planned)), human_bytes(double(peak)));
+      human_bytes(double(step.decoder.activation_bytes())), human_bytes(double(planned)), human_bytes(double(peak)),
+      human_bytes(double(libraries)));
+}
+
+// What something costs: by its timers, and by whole steps with and without it in turn.
+struct Cost {
+  const char* what;
+  PassSeconds pass;
+  std::vector<double> differences;  // seconds, one per pair of steps
+};
+
+void print_cost(const Cost& cost, double passes, double seconds) {
+  const auto [least, most] = std::minmax_element(cost.differences.begin(), cost.differences.end());
+  fmt::print(
+      "{}: {:.2f}% of the step ({:.3f} ms against {:.3f} ms per layer and micro-step); whole steps in turn {:+.2f}% "
+      "(min {:+.2f}, max {:+.2f})\n",
+      cost.what, 100 * passes * cost.pass.extra() / seconds, 1e3 * cost.pass.with, 1e3 * cost.pass.without,
+      100 * median(cost.differences) / seconds, 100 * *least / seconds, 100 * *most / seconds);
+}
+
+FullConfig without_qk_norm(FullConfig config) {
+  auto& attention = config.model.attention;
+  attention.qk_norm.kind = ops::QkNormKind::none;
+  attention.qk_norm.scope = ops::QkNormScope::head;
+  attention.logit_scale.kind = models::ScaleKind::fixed;
+  return config;
+}
+
+void print_costs(comm::World& world, const FullConfig& config, BenchedStep& step, int64_t steps, double seconds) {
+  Cost norm{"QK-Norm", qk_norm_pass(config, step.sizes()), {}},
+      telemetry{"telemetry on every step", telemetry_pass(config, step.sizes()), {}};
+  BenchedStep plain(world, without_qk_norm(config));
+  plain.run(false);
+  for (int64_t i = 0; i < steps; ++i) {
+    const double usual = step.run(false).total();
+    telemetry.differences.push_back(step.run(true).total() - usual);
+    norm.differences.push_back(usual - plain.run(false).total());
+  }
+  if (world.rank() != 0) return;
+  const double passes = double(config.model.layers * step.sizes().micro_steps);
+  print_cost(norm, passes, seconds);
+  print_cost(telemetry, passes, seconds);
 }
 
 void run(const Arguments& arguments, comm::World& world) {
@@ -192,51 +139,25 @@ void run(const Arguments& arguments, comm::World& world) {
       arguments.config.empty()
           ? parse_full_config(shape_text(arguments), "shape " + arguments.shape, arguments.overrides)
           : read_full_config(arguments.config, arguments.overrides);
-  const DType type = activation_type(config);
-  const bool speaker = world.rank() == 0;
-  const double before = comm::all_reduce_value(world.all(), ops::measure_product_rate(type, 2048, 1));
+  const DType type = activation_type(config), other = type == DType::f32 ? DType::bf16 : DType::f32;
+  const int64_t libraries = peak_bytes();
+  const double before = product_rate(world, type);
   BenchedStep step(world, config);
   for (int i = 0; i < 2; ++i) step.run(false);
-
-  std::array<std::vector<double>, 2> totals;  // without and with telemetry, in turn
-  std::array<std::vector<double>, 4> phases;
-  for (int64_t i = 0; i < arguments.steps; ++i)
-    for (bool telemetry : {false, true}) {
-      const StepSeconds s = step.run(telemetry);
-      totals[telemetry].push_back(s.total());
-      if (telemetry) continue;
-      const double parts[] = {s.forward, s.backward, s.reduction, s.update};
-      for (int p = 0; p < 4; ++p) phases[size_t(p)].push_back(parts[p]);
-    }
+  const Timings timings = time_steps(step, arguments.steps);
   const int64_t peak = peak_bytes();
-  const double after = comm::all_reduce_value(world.all(), ops::measure_product_rate(type, 2048, 1));
-  const double normed = qk_pass_seconds(config, step.sizes(), config.model.attention.qk_norm.kind),
-               plain = qk_pass_seconds(config, step.sizes(), ops::QkNormKind::none);
-  if (!speaker) return;
-
-  const double seconds = median(totals[0]), rate = (before + after) / 2;
-  const nn::ModelCost cost = step.decoder.cost(step.sizes().length);
-  const double products = 6.0 * double(cost.product_parameters), tokens_per_second = step.tokens() / seconds;
-  print_rates("before", type, before);
-  print_rates("after ", type, after);
-  if (std::abs(before - after) > 0.05 * rate)
-    fmt::print("  they differ by over 5%: the machine was not quiet, and this run should not count\n");
-  fmt::print(
-      "step: {:.1f} ms (min {:.1f}, max {:.1f}), {:.0f} tokens/s, MFU {:.1f}% causal (6N + 6LHdT), {:.1f}% full (6N + "
-      "12LHdT)\n",
-      1e3 * seconds, 1e3 * *std::min_element(totals[0].begin(), totals[0].end()),
-      1e3 * *std::max_element(totals[0].begin(), totals[0].end()), tokens_per_second,
-      100 * (products + cost.attention_operations / 2) * tokens_per_second / rate,
-      100 * (products + cost.attention_operations) * tokens_per_second / rate);
-  const char* names[] = {"forward and loss", "backward", "reduction and norm", "optimizer and packing"};
-  for (int p = 0; p < 4; ++p)
-    fmt::print("  {:<22} {:7.2f} ms  {:4.1f}%\n", names[p], 1e3 * median(phases[size_t(p)]),
-               100 * median(phases[size_t(p)]) / seconds);
-  const double layers = double(config.model.layers * step.sizes().micro_steps);
-  fmt::print("QK-Norm: {:.2f}% of the step (fused pass {:.3f} ms against {:.3f} ms without the norm, per layer)\n",
-             100 * layers * (normed - plain) / seconds, 1e3 * normed, 1e3 * plain);
-  fmt::print("telemetry on every step: {:+.2f}% (alternating whole steps)\n", 100 * (median(totals[1]) / seconds - 1));
-  print_memory(step, peak);
+  const double after = product_rate(world, type), rate = (before + after) / 2;
+  const double other_rate = product_rate(world, other);
+  if (world.rank() == 0) {
+    print_rate("of the other type", other, other_rate);
+    print_rate("before", type, before);
+    print_rate("after ", type, after);
+    if (std::abs(before - after) > 0.05 * rate)
+      fmt::print("  they differ by over 5%: the machine was not quiet, and this run should not count\n");
+    print_step(step, timings, rate);
+    print_memory(step, libraries, peak);
+  }
+  print_costs(world, config, step, arguments.steps, median(timings.totals));
 }
 
 }  // namespace
@@ -249,7 +170,9 @@ void add_bench(CLI::App& program, comm::World& world) {
   command->add_option("--config", arguments->config, "A YAML file (default: the shape)");
   command->add_option("--shape", arguments->shape, "S (hidden 384, 6 layers) or M (768, 12)")->capture_default_str();
   command->add_option("--precision", arguments->precision, "bf16 or fp32")->capture_default_str();
-  command->add_option("--steps", arguments->steps, "Steps with and without telemetry, in turn")
+  command
+      ->add_option("--steps", arguments->steps,
+                   "Steps to time, then as many in turn with telemetry and without QK-Norm")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->callback([arguments, &world] { run(*arguments, world); });

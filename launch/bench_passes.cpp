@@ -1,0 +1,110 @@
+#include "launch/bench_passes.h"
+
+#include <algorithm>
+
+#include "framework/base/rng.h"
+#include "framework/ops/attention.h"
+#include "framework/tensor/dispatch.h"
+#include "launch/bench_step.h"
+
+namespace keel {
+namespace {
+
+// Tensors of one layer: the QKV product, q and k in attention's layout, and their gradients' places.
+struct Layer {
+  Layer(const FullConfig& config, const train::BatchSizes& sizes)
+      : B(sizes.micro_sequences),
+        T(sizes.length),
+        H(config.model.attention.heads),
+        G(config.model.kv_heads()),
+        d(config.model.head_dim()),
+        type(activation_type(config)),
+        qkv({B * T, (H + 2 * G) * d}, type),
+        d_qkv({B * T, (H + 2 * G) * d}, type),
+        q({B * T, H, d}, type),
+        k({B * T, G, d}, type),
+        weight({d}, DType::f32),
+        d_q({d}, DType::f32),
+        d_k({d}, DType::f32),
+        rope({T, config.model.rotated_features()}, DType::f32),
+        positions({B * T}, DType::i32) {
+    ops::rope_table(rope, config.model.rope.theta);
+    for (int64_t i = 0; i < B * T; ++i) positions.tensor.as<int32_t>()[i] = int32_t(i % T);
+    for (int64_t i = 0; i < d; ++i) weight.tensor.as<float>()[i] = 1;
+    dispatch_float(type, [&]<class E>() {
+      for (int64_t i = 0; i < qkv.tensor.elements(); ++i)
+        qkv.tensor.as<E>()[i] = E(float(uniform(3, uint64_t(i)) - 0.5));
+    });
+  }
+
+  ops::QkNormRopeOptions options(const FullConfig& config, ops::QkNormKind kind) const {
+    return {.heads = H, .kv_heads = G, .head_dim = d, .rotated = config.model.rotated_features(), .kind = kind};
+  }
+  ops::QkNormRopeInputs inputs(bool gains) const {
+    const Tensor gain = gains ? weight.tensor : Tensor();
+    return {qkv, gain, gain, rope, positions};
+  }
+
+  int64_t B, T, H, G, d;
+  DType type;
+  OwnedTensor qkv, d_qkv, q, k, weight, d_q, d_k, rope, positions;
+};
+
+// The two in turn, so that both see the same machine.
+template <class With, class Without>
+PassSeconds in_turn(const With& with, const Without& without) {
+  constexpr int kRounds = 15;
+  std::vector<double> times[2];
+  for (int round = 0; round < kRounds; ++round) {
+    double begin = now_seconds();
+    with();
+    times[0].push_back(now_seconds() - begin);
+    begin = now_seconds();
+    without();
+    times[1].push_back(now_seconds() - begin);
+  }
+  return {median(times[0]), median(times[1])};
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+PassSeconds qk_norm_pass(const FullConfig& config, const train::BatchSizes& sizes) {
+  Layer layer(config, sizes);
+  const auto pass = [&](ops::QkNormKind kind) {
+    const bool gains = kind != ops::QkNormKind::none;
+    const ops::QkNormRopeOptions options = layer.options(config, kind);
+    const ops::QkNormRopeInputs inputs = layer.inputs(gains);
+    ops::qk_norm_rope_forward(layer.q, layer.k, inputs, {}, options);
+    ops::qk_norm_rope_backward({layer.d_qkv, gains ? layer.d_q.tensor : Tensor(), gains ? layer.d_k.tensor : Tensor()},
+                               layer.q, layer.k, inputs, {}, {}, options);
+  };
+  const ops::QkNormKind kind = config.model.attention.qk_norm.kind;
+  return in_turn([&] { pass(kind); }, [&] { pass(ops::QkNormKind::none); });
+}
+
+PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& sizes) {
+  Layer layer(config, sizes);
+  const int64_t B = layer.B, T = layer.T, H = layer.H, G = layer.G, d = layer.d;
+  const ops::QkNormRopeOptions options = layer.options(config, config.model.attention.qk_norm.kind);
+  ops::qk_norm_rope_forward(layer.q, layer.k, layer.inputs(options.kind != ops::QkNormKind::none), {}, options);
+  OwnedTensor out({B, T, H, d}, layer.type), log_sum_exp({B, H, T}, DType::f32), largest({H}, DType::f32),
+      entropy({H}, DType::f32), q_rms({H}, DType::f32), k_rms({G}, DType::f32), scale({H}, DType::f32);
+  for (int64_t h = 0; h < H; ++h) scale.tensor.as<float>()[h] = float(config.model.initial_scale(0));
+  const ops::AttentionInputs inputs{.q = layer.q.tensor.reshaped({B, T, H, d}),
+                                    .k = layer.k.tensor.reshaped({B, T, G, d}),
+                                    .v = layer.qkv.tensor.reshaped({B, T, H + 2 * G, d}).slice(2, H + G, H + 2 * G),
+                                    .scale = scale,
+                                    .first_key = {}};
+  const auto attend = [&](bool telemetry) {
+    if (telemetry) ops::qk_root_mean_square(q_rms, k_rms, layer.qkv, options);
+    ops::attention_forward({out, log_sum_exp, largest, entropy}, inputs, {.want_entropy = telemetry});
+  };
+  return in_turn([&] { attend(true); }, [&] { attend(false); });
+}
+
+}  // namespace keel

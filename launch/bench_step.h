@@ -1,0 +1,52 @@
+// A training step without data files or hooks, timed by phase: what `keel bench` measures.
+#pragma once
+
+#include <chrono>
+
+#include "framework/parallel/data_parallel.h"
+#include "framework/parallel/tensor_parallel.h"
+#include "launch/run_setup.h"
+
+namespace keel {
+
+inline double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct StepSeconds {
+  double forward = 0;  // with the loss and its gradient
+  double backward = 0, reduction = 0, update = 0;
+  double total() const { return forward + backward + reduction + update; }
+};
+
+// A model with random tokens.
+class BenchedStep {
+ public:
+  BenchedStep(comm::World& world, const FullConfig& config);
+
+  StepSeconds run(bool telemetry);
+  double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
+  const train::BatchSizes& sizes() const { return sizes_; }
+  // Weights, gradients and moments.
+  int64_t arena_bytes();
+
+ private:
+  void forward_backward(StepSeconds& seconds, bool telemetry, bool last);
+
+  FullConfig config_;
+  config::Layout layout_;
+  train::BatchSizes sizes_;
+  parallel::Mesh mesh_;
+  parallel::TensorParallel group_;
+
+ public:
+  models::Decoder decoder;
+
+ private:
+  std::optional<parallel::DataParallel> reducer_;
+  std::optional<optim::Adamw> optimizer_;
+  OwnedTensor tokens_, targets_, positions_;
+  int64_t updates_ = 0;
+};
+
+}  // namespace keel
