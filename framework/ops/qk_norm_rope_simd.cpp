@@ -129,7 +129,7 @@ HWY_INLINE Normalizer normalizer_of(const Moments& moments, const QkPass& pass, 
   }
   const float under_root = second / side.width + pass.eps;
   const float inverse = under_root > 0 ? 1 / std::sqrt(under_root) : 0;
-  return {inverse, -float(moments.mean) * inverse, 1 / (side.width * side.replicas), false};
+  return {inverse, float(moments.mean), 1 / (side.width * side.replicas), false};
 }
 
 // Scope full: of the token's combined statistics.
@@ -156,7 +156,7 @@ void set_normalizers(Normalizer* normalizers, const QkPass& pass, const Place& a
 }
 
 HWY_INLINE Vec normalized(Vec x, const Normalizer& normalizer) {
-  return hn::MulAdd(x, splat(normalizer.inverse), splat(normalizer.shift));
+  return hn::Mul(hn::Sub(x, splat(normalizer.mean)), splat(normalizer.inverse));
 }
 
 template <class T, bool cast, class X>
@@ -213,17 +213,18 @@ HWY_INLINE float projection_and_gain(float* d_gain, const Row<X, Y>& row) {
   });
 }
 
-// dx = by_gradient * g + by_x * x + constant, which is inverse * (g - (S1 + xhat * S2) * share).
+// dx = by_gradient * g + by_x * (x - mean) + constant, which is inverse * (g - (S1 + xhat * S2) * share).
 struct InputGradient {
   float by_gradient = 0;
   float by_x = 0;
+  float mean = 0;
   float constant = 0;
 };
 
 HWY_INLINE InputGradient input_gradient(const Normalizer& n, float s1, float s2) {
   if (n.constant) return {};
   const float second = n.inverse * n.share * s2;
-  return {n.inverse, -second * n.inverse, -second * n.shift - n.inverse * n.share * s1};
+  return {n.inverse, -second * n.inverse, n.mean, -n.inverse * n.share * s1};
 }
 
 // From the ranks' combined sums, scope full.
@@ -253,7 +254,8 @@ void backward_side(const QkPass& pass, const Place& at, const X* x, const Y* dy,
     const InputGradient f = pass.full ? combined_input_gradient(pass, at, row.normalizer)
                                       : input_gradient(row.normalizer, layer ? gradient_sum(row) : 0, s2);
     turn<true>(dx, row.d, rotation, [&](size_t i, auto lanes) KEEL_LANES {
-      const Vec rest = hn::MulAdd(load(row.x + i, lanes), splat(f.by_x), splat(f.constant));
+      const Vec centred = hn::Sub(load(row.x + i, lanes), splat(f.mean));
+      const Vec rest = hn::MulAdd(centred, splat(f.by_x), splat(f.constant));
       const Vec g = hn::Mul(load(row.dy + i, lanes), load(row.gain + i, lanes));
       return hn::MulAdd(g, splat(f.by_gradient), rest);
     });

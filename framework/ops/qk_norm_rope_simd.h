@@ -43,10 +43,11 @@ struct TokenRange {
   int64_t end = 0;
 };
 
-// How a row becomes normalised: xhat = x * inverse + shift.
+// How a row becomes normalised: xhat = (x - mean) * inverse. The difference comes first: it is exact where x is near
+// the mean, so that a row of equal values gives 0 and not the rounding of a large product.
 struct Normalizer {
   float inverse = 1;
-  float shift = 0;        // -mean * inverse
+  float mean = 0;         // layer only
   float share = 0;        // backward: 1 / (N R), l2: 1 / R
   bool constant = false;  // an l2 row below the floor: its gradient is 0 on purpose
 };

@@ -1,6 +1,7 @@
 // Wrong input: one line that names it, exit 2 on all ranks, within seconds, and nothing is lost.
 #include <gmock/gmock.h>
 
+#include "framework/data/token_writer.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -17,6 +18,14 @@ class Input : public RunFixture {
     ASSERT_EQ(ended.ours.size(), 1u) << arguments << "\n" << ended.output;
     for (const std::string& word : words) EXPECT_THAT(ended.ours[0], HasSubstr(word)) << arguments;
     EXPECT_LT(ended.seconds, 30) << arguments;  // a hang; five seconds on a quiet machine
+  }
+
+  // PREFIX.bin and .idx, one document without notes.
+  void write_tokens(const std::string& prefix, int64_t vocabulary, const std::vector<int32_t>& ids) {
+    data::TokenWriter writer((directory_ / prefix).string(), vocabulary);
+    writer.append(ids);
+    writer.end_document();
+    writer.finish();
   }
 };
 
@@ -56,6 +65,77 @@ TEST_F(Input, Data) {
   refused("train run.yaml data.sequence_length=1000000", {"corpus"});
   std::filesystem::resize_file(directory_ / "corpus.idx", 20);
   refused("train run.yaml", {"corpus.idx"});
+}
+
+// CASES R46: one id that the model does not have, which the padding of its vocabulary would hold; and the largest of 32
+// bits. Found before the first step, or by the one rank that draws it.
+TEST_F(Input, IdsOutsideTheVocabulary) {
+  std::vector<int32_t> ids(20000, 5);
+  ids[12345] = 32000;
+  write_tokens("wide", 32128, ids);
+  const std::string common =
+      "train run.yaml data.valid=null model.vocab=32000 model.pad_vocab_to=128 data.sequence_length=2000 ";
+  const std::vector<std::string> words = {"wide.bin: id 32000 at token 12345", "document 0", "vocabulary of 32000 ids"};
+  for (const char* run :
+       {"parallel.tensor=1", "parallel.tensor=1 data.verify=false", "parallel.tensor=2 data.verify=false"})
+    refused(fmt::format("{} data.train=wide {}", common, run), words);
+
+  const std::string header = "{'descr': '<u4', 'fortran_order': False, 'shape': (20000,), }";
+  std::ofstream file(directory_ / "huge.npy", std::ios::binary);
+  const auto header_bytes = uint16_t(118);
+  file << "\x93NUMPY\x01" << '\0';
+  file.write(reinterpret_cast<const char*>(&header_bytes), 2);
+  file << header << std::string(header_bytes - header.size() - 1, ' ') << '\n';
+  ids[12345] = -1;  // 4294967295 as uint32
+  file.write(reinterpret_cast<const char*>(ids.data()), std::streamsize(ids.size() * 4));
+  file.close();
+  refused(common + "data.train=huge.npy", {"huge.npy: id 4294967295 at token 12345"});
+}
+
+// CASES R45: ids beyond 16 bits are read as they are; an index that names another type is refused.
+TEST_F(Input, TypesOfIds) {
+  std::vector<int32_t> ids(400, 3);
+  ids[200] = 70000;
+  write_tokens("many", 70001, ids);
+  const Ended ended =
+      keel("train run.yaml data.valid=null data.train=many model.vocab=70001 schedule.warmup_steps=0 train.steps=1", 2);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  refused("train run.yaml data.valid=null data.train=many model.vocab=70000", {"many.bin: id 70000 at token 200"});
+
+  std::fstream index(directory_ / "corpus.idx", std::ios::binary | std::ios::in | std::ios::out);
+  constexpr int kTypeByte = 9 + 8;  // after the magic and the version
+  index.seekg(kTypeByte);
+  ASSERT_EQ(index.get(), 8) << "uint16";
+  index.seekp(kTypeByte);
+  index.put(4);  // int32
+  index.close();
+  refused("train run.yaml", {"corpus.idx"});
+}
+
+// CASES R50: fewer samples than a batch are refused; one more than two batches is no special case; and a validation set
+// smaller than a batch is counted once at any number of ranks.
+TEST_F(Input, FewSamples) {
+  auto tokens = [&](int64_t samples) {
+    std::vector<int32_t> ids(size_t(samples * 32 + 1));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(i * i % 100);
+    return ids;
+  };
+  write_tokens("five", 100, tokens(5));
+  write_tokens("nine", 100, tokens(9));
+  write_tokens("three", 100, tokens(3));
+  const std::string common = "train run.yaml model.vocab=100 train.steps=5 eval.every=5 checkpoint.final=false ";
+  refused(common + "data.train=five data.valid=null", {"5 samples", "global batch of 8", "2 data ranks"});
+  std::vector<double> losses;
+  for (int ranks : {1, 2}) {
+    const std::string name = fmt::format("ranks{}", ranks);
+    const Ended ended =
+        keel(fmt::format("{} data.train=nine data.valid=three batch.sequences=4 name={}", common, name), ranks);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_EQ(metric(name, "loss").size(), 5u);
+    ASSERT_EQ(metric(name, "valid_loss").size(), 1u);
+    losses.push_back(metric(name, "valid_loss")[0]);
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-5);
 }
 
 TEST_F(Input, Checkpoints) {

@@ -28,7 +28,7 @@ class ConfigFile : public ::testing::Test {
   const std::string path_ = ::testing::TempDir() + "keel_config_test.yaml";
 };
 
-TEST_F(ConfigFile, EmptyListOrText) {
+TEST_F(ConfigFile, EmptyListOrText) {  // CASES R54
   for (const char* text : {"", "\n\n", "# nothing\n", "---\n", "null\n", "~"})
     EXPECT_THAT(load_error(text), AllOf(StartsWith(path_ + ":"), HasSubstr("empty"))) << text;
   EXPECT_THAT(load_error("- a\n- b\n"), AllOf(StartsWith(path_ + ":1:1: "), HasSubstr("is a list")));
@@ -46,7 +46,7 @@ TEST_F(ConfigFile, ThatCannotBeRead) {
   EXPECT_EQ(load_run_config(path_).name, "keel_config_test");
 }
 
-TEST(Text, TabsInTheIndentation) {
+TEST(Text, TabsInTheIndentation) {  // CASES R54
   EXPECT_THAT(parse_error("a:\n\tb: 1\n"), AllOf(StartsWith("c.yaml:2:1: "), HasSubstr("tab")));
   EXPECT_THAT(parse_error("a:\n  b: 1\n  \tc: 1\n"), StartsWith("c.yaml:3:3: "));
   EXPECT_EQ(parse("a:\t1\n\nb: 2 \t# note\n", "c.yaml")["b"].text(), "2");

@@ -26,7 +26,7 @@ TEST(Parse, MissingNodesPointAtTheNearestSectionThatWasWritten) {
   EXPECT_STREQ(Node()["lr"].error("bad").what(), "lr: bad");
 }
 
-TEST(Duplicates, AreRefusedAtEveryDepthWithBothLines) {
+TEST(Duplicates, AreRefusedAtEveryDepthWithBothLines) {  // CASES R56
   EXPECT_THAT(parse_error("optimizer:\n  lr: 1\n  eps: 1\n  lr: 2\n"),
               AllOf(StartsWith("c.yaml:4:3: optimizer.lr: "), HasSubstr("line 2"), HasSubstr("line 4")));
   EXPECT_THAT(parse_error("model: {a: 1}\ndata: {}\nmodel: {a: 1}\n"),

@@ -42,7 +42,7 @@ struct Batch {
   int64_t counted = 0;
 };
 
-TEST(Dataset, RowsAreTokensAndTheOnesAfterThem) {
+TEST(Dataset, RowsAreTokensAndTheOnesAfterThem) {  // CASES R51
   TemporaryFolder folder;
   write_pair(folder / "x", {counting(10)});
   Dataset dataset({{folder / "x"}}, {4, 1000, {}});
@@ -106,7 +106,7 @@ TEST(Dataset, WithoutTheMaskEveryTargetCounts) {
   EXPECT_THAT(batch.targets, ElementsAre(3, 0, 4, 0));
 }
 
-TEST(Dataset, ValidationCountsEveryTokenOnceAtEveryNumberOfRanks) {
+TEST(Dataset, ValidationCountsEveryTokenOnceAtEveryNumberOfRanks) {  // CASES R50
   TemporaryFolder folder;
   write_pair(folder / "x", {counting(11)});
   write_pair(folder / "y", {{500, 501, 502}});
@@ -136,7 +136,7 @@ TEST(Dataset, ValidationCountsEveryTokenOnceAtEveryNumberOfRanks) {
   }
 }
 
-TEST(Dataset, NamesIdsOutsideTheVocabularyAsTheyComeUp) {
+TEST(Dataset, NamesIdsOutsideTheVocabularyAsTheyComeUp) {  // CASES R46
   TemporaryFolder folder;
   std::vector<int32_t> ids(20000, 5);
   ids[12345] = 32000;
@@ -152,7 +152,7 @@ TEST(Dataset, NamesIdsOutsideTheVocabularyAsTheyComeUp) {
   EXPECT_THAT(input_error_of([&] { dataset.verify_ids(); }), HasSubstr("id 32000 at token 12345"));
 }
 
-TEST(Dataset, RefusesTrainingDataSmallerThanABatch) {
+TEST(Dataset, RefusesTrainingDataSmallerThanABatch) {  // CASES R50
   TemporaryFolder folder;
   write_pair(folder / "x", {counting(21)});
   Dataset five({{folder / "x"}}, {4, 1000, {}});
@@ -169,7 +169,7 @@ TEST(Dataset, RefusesTrainingDataSmallerThanABatch) {
 }
 
 // 9 samples, batch 4, 2 ranks: the ninth sample opens step 2, followed by three of the next epoch.
-TEST(Dataset, ABatchMaySpanTwoEpochs) {
+TEST(Dataset, ABatchMaySpanTwoEpochs) {  // CASES R50
   TemporaryFolder folder;
   write_pair(folder / "x", {counting(37)});
   Dataset dataset({{folder / "x"}}, {4, 1000, {}});

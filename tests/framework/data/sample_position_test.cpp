@@ -125,7 +125,7 @@ TEST(Resume, MidEpochYieldsTheUnseenAndThenWholeEpochs) {
 }
 
 // Data ranks are disjoint, tensor ranks of one data rank agree, all together are the run on one rank.
-TEST(Layout, EveryLayoutSeesTheSameGlobalBatches) {
+TEST(Layout, EveryLayoutSeesTheSameGlobalBatches) {  // CASES R47
   struct Rank {
     int data, tensor;
   };

@@ -24,7 +24,7 @@ std::vector<int64_t> samples_of(const SampleOrder& order, int64_t begin, int64_t
   return samples;
 }
 
-TEST(WholeSamples, CountsPastTwoToThe31) {
+TEST(WholeSamples, CountsPastTwoToThe31) {  // CASES R51
   EXPECT_EQ(whole_samples(3'000'000'000, 1024), 2929687);
   EXPECT_EQ((whole_samples(3'000'000'000, 1024) - 1) * 1024, 2999998464);
   EXPECT_EQ(whole_samples(0, 4), 0);
@@ -34,7 +34,7 @@ TEST(WholeSamples, CountsPastTwoToThe31) {
   EXPECT_EQ(whole_samples(8, 4), 1);
 }
 
-TEST(SampleOrder, AnEpochIsEachSampleOnceAndEpochsDiffer) {
+TEST(SampleOrder, AnEpochIsEachSampleOnceAndEpochsDiffer) {  // CASES R52
   const SampleOrder order(7, {10}, one);
   std::set<std::vector<int64_t>> epochs;
   for (int epoch = 0; epoch < 3; ++epoch) {

@@ -96,7 +96,7 @@ TEST(TokenFile, ReadsDocumentsOfSeveralSequencesAndTheOtherTypes) {
   EXPECT_THAT(input_error_of([&] { read_all(TokenFile(folder / "x")); }), HasSubstr("id 1099511627776 at token 2"));
 }
 
-TEST(TokenFile, RefusesEveryDamageOfTheIndexInOneLine) {
+TEST(TokenFile, RefusesEveryDamageOfTheIndexInOneLine) {  // CASES R45
   TemporaryFolder folder;
   auto expect = [&](auto damage, const char* part) {
     Pair pair;
@@ -247,7 +247,7 @@ TEST(TokenFile, SaysWhatIsMissing) {
   EXPECT_THAT(input_error_of([&] { TokenFile file("/proc/self"); }), HasSubstr("no token file"));
 }
 
-TEST(TokenFile, VerifiesEveryIdAndNamesTheFirstBadOne) {
+TEST(TokenFile, VerifiesEveryIdAndNamesTheFirstBadOne) {  // CASES R46
   TemporaryFolder folder;
   // 32000 at token 212345, in document 2 which begins at token 200000; the padded vocabulary must not hide it.
   std::vector<int32_t> ids(300000, 31999);
@@ -271,7 +271,7 @@ TEST(TokenFile, VerifiesEveryIdAndNamesTheFirstBadOne) {
   EXPECT_THAT(input_error_of([&] { TokenFile(folder / "x").verify_ids(32000); }), HasSubstr("id -1 at token 1"));
 }
 
-TEST(TokenFile, ReadsOutsideTheFileAreRefused) {
+TEST(TokenFile, ReadsOutsideTheFileAreRefused) {  // CASES R51
   TemporaryFolder folder;
   ASSERT_EQ(Pair().error(folder), "");
   TokenFile file(folder / "x");

@@ -39,7 +39,7 @@ TEST(TokenWriter, WritesTheFormatByteForByte) {
   EXPECT_FALSE(std::filesystem::exists(folder / "x.idx.tmp"));
 }
 
-TEST(TokenWriter, ChoosesTheTypeByTheLargestId) {
+TEST(TokenWriter, ChoosesTheTypeByTheLargestId) {  // CASES R45
   EXPECT_EQ(smallest_type(256), TokenType::uint8);
   EXPECT_EQ(smallest_type(257), TokenType::uint16);
   EXPECT_EQ(smallest_type(65536), TokenType::uint16);

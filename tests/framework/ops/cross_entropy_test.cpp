@@ -108,7 +108,7 @@ TEST(CrossEntropy, RandomShapesEqualTheReference) {
       }
 }
 
-TEST(CrossEntropy, EqualLogitsGiveTheLogarithmOfTheVocabularyAtEverySplit) {
+TEST(CrossEntropy, EqualLogitsGiveTheLogarithmOfTheVocabularyAtEverySplit) {  // CASES R72
   for (double smoothing : {0.0, 0.1})
     for (int64_t ranks : {1, 2, 5}) {
       reference::CrossEntropy ce;
@@ -128,7 +128,7 @@ TEST(CrossEntropy, EqualLogitsGiveTheLogarithmOfTheVocabularyAtEverySplit) {
     }
 }
 
-TEST(CrossEntropy, SmoothingIsTheSameAtEverySplit) {
+TEST(CrossEntropy, SmoothingIsTheSameAtEverySplit) {  // CASES R72
   reference::CrossEntropy ce;
   ce.vocabulary = 5;
   ce.label_smoothing = 0.1;
@@ -142,7 +142,7 @@ TEST(CrossEntropy, SmoothingIsTheSameAtEverySplit) {
   EXPECT_NEAR(run(ce, DType::f32, six, 2, 1).sums.loss, whole, 1e-6);
 }
 
-TEST(CrossEntropy, LargeLogitsStayFinite) {
+TEST(CrossEntropy, LargeLogitsStayFinite) {  // CASES R72
   for (auto [dtype, size] : {std::pair{DType::f32, 1e4}, {DType::bf16, 300.0}}) {
     reference::CrossEntropy ce;
     ce.vocabulary = ce.columns = 20;

@@ -121,7 +121,7 @@ TEST(Norm, StatisticsAreThoseOfTheStoredSum) {
   EXPECT_FLOAT_EQ(run.inverse.tensor.as<float>()[0], 1 / 256.f);
 }
 
-TEST(Norm, EpsilonIsInsideTheRoot) {
+TEST(Norm, EpsilonIsInsideTheRoot) {  // CASES R06
   for (DType dtype : {DType::f32, DType::bf16}) {
     Case c{1, 8, dtype, dtype, {NormKind::rms, 0x1p-20f, false}};
     Call run(c, 9);

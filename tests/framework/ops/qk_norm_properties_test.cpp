@@ -32,7 +32,7 @@ QkCase plain_case(const Values& row, int64_t d, const QkNormRopeOptions& options
   return c;
 }
 
-TEST(QkNormWorked, HeadAndFullScopeAtTensorSizeOneAndTwo) {
+TEST(QkNormWorked, HeadAndFullScopeAtTensorSizeOneAndTwo) {  // CASES R03
   for (int64_t ranks : {1, 2}) {
     QkCase head = plain_case({3, 4, 0.3, 0.4}, 2, options_of(QkNormKind::rms));
     QkCase full = plain_case({3, 4, 0.3, 0.4}, 2, options_of(QkNormKind::rms, QkNormScope::full));
@@ -45,7 +45,7 @@ TEST(QkNormWorked, HeadAndFullScopeAtTensorSizeOneAndTwo) {
 }
 
 // One KV head of two features, held by both ranks: each adds half of its sum, or of its centred moment.
-TEST(QkNormWorked, ReplicatedKvHeadCountsOnce) {
+TEST(QkNormWorked, ReplicatedKvHeadCountsOnce) {  // CASES R11
   for (QkNormKind kind : {QkNormKind::l2, QkNormKind::rms, QkNormKind::layer}) {
     QkCase c = make_case({1, 2, 1, 2}, DType::f32, options_of(kind, QkNormScope::full), Weights::none, 1);
     c.q = {3, 4, 0.3, 0.4};
@@ -58,14 +58,14 @@ TEST(QkNormWorked, ReplicatedKvHeadCountsOnce) {
   }
 }
 
-TEST(QkNormWorked, PerHeadWeights) {
+TEST(QkNormWorked, PerHeadWeights) {  // CASES R04
   QkCase c = plain_case({3, 4, 0.3, 0.4}, 2, options_of(QkNormKind::rms));
   c.q_weight = c.k_weight = {1, 1, 2, 2};
   for (int64_t ranks : {1, 2})
     EXPECT_THAT(run_case(c, ranks).q, Pointwise(DoubleNear(1e-5), {0.84853, 1.13137, 1.69706, 2.26274}));
 }
 
-TEST(QkNormWorked, OrderOfNormAndRotation) {
+TEST(QkNormWorked, OrderOfNormAndRotation) {  // CASES R05
   for (bool equal_gains : {false, true})
     for (bool after : {false, true}) {
       QkNormRopeOptions options = options_of(QkNormKind::rms);
@@ -80,14 +80,14 @@ TEST(QkNormWorked, OrderOfNormAndRotation) {
     }
 }
 
-TEST(QkNormWorked, EpsilonIsInsideTheRoot) {
+TEST(QkNormWorked, EpsilonIsInsideTheRoot) {  // CASES R06
   for (DType dtype : {DType::f32, DType::bf16}) {
     QkCase c = plain_case(Values(8, 0x1p-10), 8, options_of(QkNormKind::rms, QkNormScope::head, 0x1p-20f), dtype);
     EXPECT_THAT(run_case(c).q, Pointwise(DoubleNear(dtype == DType::f32 ? 1e-5 : 2e-3), Values(8, 0.70711)));
   }
 }
 
-TEST(QkNormWorked, ZeroCenteredGainsAddInFp32) {
+TEST(QkNormWorked, ZeroCenteredGainsAddInFp32) {  // CASES R09
   QkNormRopeOptions options = options_of(QkNormKind::rms);
   options.zero_centered = true;
   QkCase c = plain_case(Values(4, 7.0), 4, options);
@@ -110,7 +110,7 @@ TEST(QkNormWorked, CastBeforeWeight) {
 }
 
 // Heads that contribute 0.1, 0.2, 0.2 and 0.3 to a shared gain's gradient: 0.8 in all, on one rank or summed over two.
-TEST(QkNormWorked, SharedGainGradientSumsOverHeads) {
+TEST(QkNormWorked, SharedGainGradientSumsOverHeads) {  // CASES R01
   QkCase c = plain_case(Values(8, 1.0), 2, options_of(QkNormKind::rms));
   c.q_weight = {1, 1};
   c.dq_out = {0.1, 0.1, 0.2, 0.2, 0.2, 0.2, 0.3, 0.3};
@@ -294,7 +294,7 @@ TEST(QkNormProperties, OnlyEpsilonLetsTheGradientAlongTheInputThrough) {
       }
 }
 
-TEST(QkNormProperties, ZeroRows) {
+TEST(QkNormProperties, ZeroRows) {  // CASES R06
   for (DType dtype : {DType::f32, DType::bf16})
     for (QkNormKind kind : {QkNormKind::l2, QkNormKind::rms, QkNormKind::layer})
       for (QkNormScope scope : {QkNormScope::head, QkNormScope::full})

@@ -41,13 +41,13 @@ double largest_error(int64_t positions, int64_t rotated, double theta) {
   return worst;
 }
 
-TEST(RopeTable, EqualsDoubleFarOut) {
+TEST(RopeTable, EqualsDoubleFarOut) {  // CASES R19
   EXPECT_LT(largest_error(32768, 32, 1e4), 1e-7);
   EXPECT_LT(largest_error(131072, 16, 5e5), 1e-7);
 }
 
 // bf16 positions would make 256 of 257, and 15936 of 15962 (cos -0.26795).
-TEST(RopeTable, PositionsAreNotRounded) {
+TEST(RopeTable, PositionsAreNotRounded) {  // CASES R19
   OwnedTensor table = table_of(16384, 128, 1e4);
   const float* at = table.tensor.as<float>();
   EXPECT_GT(std::abs(at[256 * 128] - at[257 * 128]), 0.1);

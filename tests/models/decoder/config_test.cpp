@@ -70,7 +70,7 @@ TEST(DecoderConfig, HeadSizeIsItsOwnSetting) {  // CASES R13
   EXPECT_NEAR(c.initial_scale(0), 0.088388, 1e-6);
 }
 
-TEST(DecoderConfig, RefusesWhatDoesNotFit) {
+TEST(DecoderConfig, RefusesWhatDoesNotFit) {  // CASES R13, R17, R58
   EXPECT_THAT(refusal("attention: {heads: 12}"), HasSubstr("hidden 64 is not a multiple of 12 heads"));
   EXPECT_THAT(refusal("attention: {heads: 4, kv_heads: 3}"), HasSubstr("3 KV heads do not divide 4 heads"));
   EXPECT_THAT(refusal("attention: {heads: 4, kv_heads: 0}"), HasSubstr("kv_heads"));
@@ -98,9 +98,11 @@ std::string split_refusal(const std::string& keys, int ranks) {
   return "accepted";
 }
 
-TEST(Parallelize, RefusesWhatDoesNotDivide) {
+TEST(Parallelize, RefusesWhatDoesNotDivide) {  // CASES R58
   EXPECT_THAT(split_refusal("attention: {heads: 4}", 3), HasSubstr("3 ranks do not divide 4 heads"));
   EXPECT_THAT(split_refusal("attention: {heads: 12, kv_heads: 6, head_dim: 8}", 4), HasSubstr("6 KV heads"));
+  EXPECT_THAT(split_refusal("attention: {heads: 6, head_dim: 8}", 3), HasSubstr("3 ranks do not divide 128 features"));
+  EXPECT_THAT(split_refusal("attention: {heads: 8}, pad_vocab_to: 1", 8), HasSubstr("8 ranks do not divide 100 ids"));
   EXPECT_EQ(split_refusal("attention: {heads: 8, kv_heads: 2, head_dim: 8}", 4), "accepted");
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "framework/base/rng.h"
 #include "framework/comm/mpi.h"
 #include "framework/parallel/data_parallel.h"
 #include "framework/parallel/tensor_parallel.h"
@@ -20,6 +21,13 @@ inline double golden_value(const std::string& name, int64_t index, double amplit
   for (unsigned char c : name) sum += c;
   const double base = gain && (scale || !zero_centered) ? 1 : 0;
   return base + (gain ? 0.2 : amplitude) * std::sin(1 + 12.9898 * double(index) + 0.61 * sum);
+}
+
+// Random values, normal: gains and scales around 1, the others around 0. (golden_value makes matrices of rank 2, whose
+// products cancel: fine for exact references, but two orders of the same sums then differ by more than 1e-5.)
+inline double random_value(const std::string& name, int64_t index) {
+  const double noise = inverse_normal(uniform(key_of(1, name), uint64_t(index)));
+  return name.ends_with("norm.weight") || name.ends_with("logit_scale.weight") ? 1 + 0.2 * noise : 0.2 * noise;
 }
 
 struct Ids {
@@ -68,7 +76,11 @@ class DecoderCase {
     return sums;
   }
 
+  // What `step` does after its backward, for tests that call layers one by one.
+  void finish_gradients() { reducer_->finish_gradients(); }
   double gradient_norm() { return reducer_->gradient_norm(); }
+  parallel::Mesh& mesh() { return mesh_; }
+  nn::TensorGroup& group() { return group_; }
 
  private:
   parallel::Mesh mesh_;

@@ -1,0 +1,165 @@
+// Whole training steps of one model, one global batch and one seed over every split of four ranks: losses and norms are
+// those of one rank, clipping reaches the limit, and what several ranks hold stays the same bits.
+#include <gtest/gtest.h>
+
+#include "framework/comm/mpi.h"
+#include "framework/data/token_writer.h"
+#include "framework/parallel/replica_check.h"
+#include "framework/parallel/tensor_parallel.h"
+#include "framework/train/trainer.h"
+#include "models/decoder/decoder.h"
+#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/compare.h"
+
+namespace keel::testing {
+namespace {
+
+constexpr int64_t kVocabulary = 40, kLength = 12, kSequences = 8;
+
+struct Layout {
+  int tensor, data;
+  bool zero;
+  int ranks() const { return tensor * data; }
+};
+
+constexpr Layout kOne{1, 1, true};
+constexpr Layout kOthers[] = {{1, 2, true}, {1, 4, false}, {2, 1, true}, {2, 2, true}, {2, 2, false}, {4, 1, false}};
+
+struct Record : train::Hook {
+  train::Verdict after_step(const train::StepReport& report, const train::Verdict&, const train::Progress&) override {
+    losses.push_back(report.loss);
+    norms.push_back(report.gradient_norm);
+    return {};
+  }
+  Values losses, norms;
+};
+
+struct Variant {
+  const char* name;
+  const char* text;
+};
+
+// Shared gains (CASES R01), one KV head for all queries (R11), and what full scope exchanges (R03).
+const Variant kVariants[] = {
+    {"PerHead", "attention: {heads: 4, kv_heads: 2}"},
+    {"Shared", "attention: {heads: 4, kv_heads: 4, qk_norm: {weight: shared}}"},
+    {"OneKvHead", "attention: {heads: 4, kv_heads: 1, qk_norm: {weight: shared}}"},
+    {"FullOneKvHead", "attention: {heads: 4, kv_heads: 1, qk_norm: {scope: full}}"},
+};
+
+class Layouts : public ::testing::TestWithParam<Variant> {
+ protected:
+  Layouts() : world(comm::make_mpi_communicator(MPI_COMM_WORLD)) {
+    data::TokenWriter writer(folder / "tokens", kVocabulary);
+    for (int32_t i = 0, length = 1; i < 900; i += length, length = i * 7 % 23 + 1) {  // rows count unequal numbers
+      std::vector<int32_t> document;
+      for (int32_t t = 0; t < length; ++t) document.push_back((i + t) * (i + t) % kVocabulary);
+      writer.append(document);
+      writer.end_document();
+    }
+    writer.finish();
+  }
+
+  struct Run {
+    Values losses, norms;
+    double applied_norm = 0;              // of the first moments, over 1 - beta1: of one update's clipped gradients
+    std::map<std::string, Values> gains;  // logical
+  };
+
+  // On as many ranks as the layout has; every group of so many does the same.
+  Run run(const Layout& layout, int64_t steps, double clip) {
+    const auto ranks = world->split(world->rank() / layout.ranks(), world->rank());
+    parallel::Mesh mesh(*ranks, layout.tensor);
+    parallel::TensorParallel group(mesh.tensor());
+    const data::Dataset dataset({{folder / "tokens"}}, {.T = kLength, .vocabulary = kVocabulary, .mask = {.on = true}});
+    const data::SampleOrder order = dataset.training_order(3);
+    models::Decoder decoder(models::read_decoder_config(config::parse(
+        fmt::format("{{kind: decoder, vocab: {}, hidden: 32, layers: 2, ffn: 48, {}}}", kVocabulary, GetParam().text),
+        "test")));
+    const int64_t rows = kSequences / layout.data, micro = std::min<int64_t>(rows, 4);
+    decoder.allocate(
+        {.parameters = {.tensor = mesh.tensor_position(), .data_ranks = mesh.data().size(), .bucket_elements = 2048},
+         .group = &group,
+         .batch = {micro, kLength}});
+    decoder.parameters().initialise(1);
+    train::StepBatches batches(dataset, {micro, kLength, rows / micro}, true);
+    train::Trainer trainer(decoder, mesh, batches, order,
+                           {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3, .total_steps = steps},
+                            .weight_decay = 0.1,
+                            .clip_norm = clip,
+                            .total_steps = steps,
+                            .zero = layout.zero});
+    Record record;
+    trainer.add(record);
+    trainer.weights_changed();
+    trainer.run();
+    parallel::require_same_replicas(decoder.parameters(), mesh, steps);
+    return {record.losses, record.norms, applied_norm(trainer.optimizer(), mesh, layout.zero),
+            logical_gains(decoder.parameters(), mesh)};
+  }
+
+  static double applied_norm(const optim::Adamw& optimizer, parallel::Mesh& mesh, bool zero) {
+    double squares = 0;
+    for (size_t s = 0; s < optimizer.spans().size(); ++s)
+      if (optimizer.spans()[s].counted) squares += std::pow(norm_of(to_doubles(optimizer.moment1(s))) / 0.1, 2);
+    squares = comm::all_reduce_value(mesh.tensor(), squares);
+    return std::sqrt(zero ? comm::all_reduce_value(mesh.data(), squares) : squares);
+  }
+
+  static std::map<std::string, Values> logical_gains(nn::ParameterSet& parameters, parallel::Mesh& mesh) {
+    std::map<std::string, Values> gains;
+    for (const nn::Parameter& parameter : parameters.all()) {
+      const std::string& name = parameter.spec.name;
+      if (!name.ends_with("q_norm.weight") && !name.ends_with("k_norm.weight")) continue;
+      Values whole(size_t(parameter.spec.shape.elements()));
+      if (parameter.first_replica())
+        nn::for_each_run(parameter, [&](int64_t logical, int64_t local, int64_t count) {
+          std::copy_n(parameter.compute.as<float>() + local, count, whole.begin() + logical);
+        });
+      mesh.tensor().all_reduce(Tensor(whole.data(), {int64_t(whole.size())}, DType::f64));
+      gains[name] = whole;
+    }
+    return gains;
+  }
+
+  data::TemporaryFolder folder;
+  std::unique_ptr<comm::Communicator> world;
+};
+
+std::string text_of(const Layout& layout) {
+  return fmt::format("tensor {} x data {}{}", layout.tensor, layout.data, layout.zero ? " zero" : "");
+}
+
+TEST_P(Layouts, TwentyStepsAreThoseOfOneRank) {  // CASES R01, R11, R67
+  const Run one = run(kOne, 20, 1);
+  ASSERT_LT(one.losses.back(), one.losses.front() - 0.1);
+  for (const Layout& layout : kOthers) {
+    const Run other = run(layout, 20, 1);
+    for (size_t i = 0; i < 20; ++i) {
+      EXPECT_NEAR(other.losses[i], one.losses[i], 1e-5) << text_of(layout) << " at step " << i + 1;
+      EXPECT_NEAR(other.norms[i], one.norms[i], (i == 0 ? 1e-5 : 1e-4) * one.norms[i]) << text_of(layout);
+    }
+    for (const auto& [name, gain] : one.gains) {
+      const double moved = norm_of(difference(gain, Values(gain.size(), 1.0)));
+      EXPECT_GT(moved, 1e-3) << name;
+      EXPECT_TRUE(near_by_norm(other.gains.at(name), gain, 0, 1e-3 * moved)) << name << " " << text_of(layout);
+    }
+  }
+}
+
+TEST_P(Layouts, ClippedGradientsHaveTheLimitAsTheirNorm) {  // CASES R66, R67
+  const Run free = run(kOne, 1, 0);
+  EXPECT_NEAR(free.applied_norm, free.norms[0], 1e-5 * free.norms[0]);
+  const double limit = free.norms[0] / 5;
+  for (const Layout& layout : kOthers) {
+    const Run clipped = run(layout, 1, limit);
+    EXPECT_NEAR(clipped.norms[0], free.norms[0], 1e-5 * free.norms[0]) << text_of(layout);
+    EXPECT_NEAR(clipped.applied_norm, limit, 1e-5 * limit) << text_of(layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, Layouts, ::testing::ValuesIn(kVariants),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace keel::testing
