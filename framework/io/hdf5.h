@@ -114,6 +114,8 @@ struct Sharing {
   bool parallel = false;  // opened with a communicator through MPI-IO
   bool first = true;      // this is rank 0 of it: the one that writes whole values
   uint64_t largest_transfer_bytes = 0;
+  // How files that this one links are opened: as it was itself. Null: as HDF5 does, which takes locks.
+  std::shared_ptr<PropertyList> links = nullptr;
   // What the destructor of a dataset or group could not throw (HDF5 writes a chunk as late as that): File::close does.
   std::shared_ptr<std::exception_ptr> loss = std::make_shared<std::exception_ptr>();
 };

@@ -104,7 +104,9 @@ Dataset Location::create_dataset(const std::string& path, const ElementType& typ
 Dataset Location::open_dataset(const std::string& path) const {
   const std::string subject = inside(path);
   if (!has(path)) throw input_error("{}: there is no such dataset in the file", subject);
-  Dataset dataset(KEEL_HDF5(subject, H5Dopen2(id(), path.c_str(), H5P_DEFAULT)), H5Dclose, subject, sharing_);
+  PropertyList access(H5P_DATASET_ACCESS);
+  if (sharing_.links) KEEL_HDF5(subject, H5Pset_elink_fapl(access.id(), sharing_.links->id()));
+  Dataset dataset(KEEL_HDF5(subject, H5Dopen2(id(), path.c_str(), access.id())), H5Dclose, subject, sharing_);
   dataset.dims_ = Dataspace(KEEL_HDF5(subject, H5Dget_space(dataset.id()))).dims();
   return dataset;
 }
@@ -159,19 +161,19 @@ void Dataset::transfer(const ElementType& type, uint64_t bytes, const Slab& slab
     select(file, piece, name());
     const uint64_t elements = piece.elements();
     const Dataspace memory = Dataspace::array(std::span(&elements, 1));
-    KEEL_HDF5(name(), call(memory.id(), file.id(), properties.id(), first * type.bytes));
+    call(memory.id(), file.id(), properties.id(), first * type.bytes);
   });
 }
 
 void Dataset::write(const ElementType& type, std::span<const std::byte> data, const Slab& slab, Transfer kind) {
   transfer(type, data.size(), slab, kind, [&](hid_t memory, hid_t file, hid_t properties, uint64_t byte) {
-    return H5Dwrite(id(), type.memory, memory, file, properties, data.data() + byte);
+    KEEL_HDF5(name(), H5Dwrite(id(), type.memory, memory, file, properties, data.data() + byte));
   });
 }
 
 void Dataset::read(const ElementType& type, std::span<std::byte> data, const Slab& slab, Transfer kind) const {
   transfer(type, data.size(), slab, kind, [&](hid_t memory, hid_t file, hid_t properties, uint64_t byte) {
-    return H5Dread(id(), type.memory, memory, file, properties, data.data() + byte);
+    KEEL_HDF5(name(), H5Dread(id(), type.memory, memory, file, properties, data.data() + byte));
   });
 }
 
