@@ -220,7 +220,8 @@ void describe(Fields& fields, CheckpointConfig& c) {
               .synonyms = {"keep_last", "max_to_keep"}});
   fields.add("resume", c.resume,
              {.doc = "auto: the run's newest complete checkpoint, if any; none: start anew; else a "
-                     "checkpoint's path.",
+                     "checkpoint's path. One of another run is where this one begins: once it has saved, the same "
+                     "command goes on as auto does. One of its own is gone back to.",
               .on_resume = ignored,
               .synonyms = {"load", "resume_from"}});
   fields.add("parts", c.parts,
@@ -256,10 +257,11 @@ void describe(Fields& fields, SpikeConfig& c) {
              {.doc = "The deviation of losses counts as at least this share of their mean.",
               .range = above(0),
               .on_resume = changeable});
-  fields.add("gradient_deviation_floor", c.gradient_deviation_floor,
-             {.doc = "The same for gradient norms, which vary more: 0.1 with 6 sigmas lets up to 1.6 times the mean pass.",
-              .range = above(0),
-              .on_resume = changeable});
+  fields.add(
+      "gradient_deviation_floor", c.gradient_deviation_floor,
+      {.doc = "The same for gradient norms, which vary more: 0.1 with 6 sigmas lets up to 1.6 times the mean pass.",
+       .range = above(0),
+       .on_resume = changeable});
 }
 
 void describe(Fields& fields, QkClipConfig& c) {
@@ -279,12 +281,13 @@ void describe(Fields& fields, StabilityConfig& c) {
               .on_resume = changeable});
   fields.add("spike", c.spike, {.doc = "Detection of loss spikes."});
   fields.add("qk_clip", c.qk_clip, {.doc = "QK-clip after each update; null: off.", .on_resume = changeable});
-  fields.add("check_replicas", c.check_replicas,
-             {.doc = "Steps between checks that all ranks which hold the same weights hold the same bits, the first one "
-                     "before step 1; null: none.",
-              .unit = "steps",
-              .range = at_least(1),
-              .on_resume = ignored});
+  fields.add(
+      "check_replicas", c.check_replicas,
+      {.doc = "Steps between checks that all ranks which hold the same weights hold the same bits, the first one "
+              "before step 1; null: none.",
+       .unit = "steps",
+       .range = at_least(1),
+       .on_resume = ignored});
 }
 
 void describe(Fields& fields, TelemetryConfig& c) {
