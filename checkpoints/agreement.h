@@ -32,4 +32,14 @@ inline void together(comm::Communicator& world, const std::function<void()>& f) 
   throw Error(ErrorKind(code), comm::broadcast_text(world, message, int(first)));
 }
 
+// What f throws, with the number of this rank before it and `advice` behind it: for what ranks may see differently.
+inline void naming_rank(const comm::Communicator& world, const std::string& advice, const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    const std::string place = world.size() > 1 ? fmt::format("rank {}: ", world.rank()) : "";
+    throw Error(error.kind(), place + error.what() + advice);
+  }
+}
+
 }  // namespace keel::checkpoints

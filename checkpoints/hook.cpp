@@ -16,19 +16,30 @@ LocalTensors CheckpointHook::tensors() const {
           .data_replica = !parts_.zero && parts_.mesh.data().rank() != 0};
 }
 
+bool CheckpointHook::has_own() {
+  const bool here = parts_.world.rank() == 0 && !complete_files(options_.directory).empty();
+  return comm::all_reduce_value(parts_.world, int64_t(here), comm::Reduction::max) != 0;
+}
+
 std::optional<std::string> CheckpointHook::find(const std::string& resume) {
+  const comm::TimeLimit patience(parts_.world, kIoLimit_seconds + kPatience_seconds);
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
   if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory);
-  if (resume != "none") return resume;
-  together(parts_.world, [&] {
-    if (parts_.world.rank() == 0 && !complete_files(options_.directory).empty())
-      throw input_error("checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them",
-                        options_.directory);
-  });
-  return std::nullopt;
+  const bool own = has_own();
+  if (resume == "none") {
+    if (!own) return std::nullopt;
+    throw input_error("checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them",
+                      options_.directory);
+  }
+  const bool inside = parts_.world.rank() == 0 && lies_in(resume, options_.directory);
+  if (!own || comm::all_reduce_value(parts_.world, int64_t(inside), comm::Reduction::max) != 0) return resume;
+  const auto latest = find_latest(parts_.world, parts_.io, options_.directory);
+  log::info("this run began from {} and has checkpoints of its own since: the newest is gone on from", resume);
+  return latest;
 }
 
 std::vector<std::string> CheckpointHook::load(const std::string& path) {
+  const comm::TimeLimit patience(parts_.world, kIoLimit_seconds + kPatience_seconds);
   confirm_on_all_ranks(parts_.world, path);
   std::vector<std::string> changes;
   together(parts_.world, [&] {
@@ -76,8 +87,9 @@ void CheckpointHook::save(const train::Progress& progress) {
   const std::string path = options_.directory + "/" + file_name(progress.step);
   LocalTensors saved = tensors();
   saved.weights_only = options_.weights_only;
-  const int64_t bytes = write_checkpoint(parts_.world, parts_.io, saved, state,
-                                         {.path = path, .io_comm = parts_.io_comm, .mpi_hints = options_.mpi_hints});
+  const int64_t bytes = write_checkpoint(
+      parts_.world, parts_.io, saved, state,
+      {.path = path, .io_comm = parts_.io_comm, .mpi_hints = options_.mpi_hints, .parts = options_.parts});
   saved_step_ = progress.step;
   due_ = false;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -17,6 +17,7 @@ struct CheckpointOptions {
   int64_t keep = 3;       // complete files of this run
   bool final = true;      // save where the run ends
   bool weights_only = false;
+  int64_t parts = 1;
   int64_t total_steps = 0;  // of the run: one that ends before is saved
   std::vector<std::pair<std::string, std::string>> mpi_hints;
   // Texts that go into each file.
@@ -41,7 +42,8 @@ class CheckpointHook : public train::Hook {
   CheckpointHook(CheckpointParts parts, CheckpointOptions options) : parts_(parts), options_(std::move(options)) {}
 
   // The file to go on from: `resume` is "auto", "none" or a path. "none" in a directory that holds checkpoints is
-  // refused. Collective.
+  // refused. A path outside it is where the run begins: once it has checkpoints of its own, the newest of those is
+  // meant, so that the same command goes on. Collective.
   std::optional<std::string> find(const std::string& resume);
   // Weights, moments, progress and the other hooks' states. The caller then calls trainer.weights_changed(). Returns
   // what changed in the config since. Collective.
@@ -52,6 +54,7 @@ class CheckpointHook : public train::Hook {
   void finish(const train::Progress& progress) override;
 
  private:
+  bool has_own();
   void save(const train::Progress& progress);
   LocalTensors tensors() const;
 

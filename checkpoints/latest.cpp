@@ -5,6 +5,7 @@
 
 #include "checkpoints/agreement.h"
 #include "checkpoints/format.h"
+#include "checkpoints/parts.h"
 #include "checkpoints/reader.h"
 #include "checkpoints/user_block.h"
 #include "framework/base/log.h"
@@ -24,11 +25,34 @@ std::vector<std::string> complete_files(const std::string& directory) {
   return paths;
 }
 
+bool lies_in(const std::string& path, const std::string& directory) {
+  std::error_code failed;
+  const fs::path file = fs::weakly_canonical(fs::absolute(path), failed);
+  return !failed && file.parent_path() == fs::weakly_canonical(fs::absolute(directory), failed) && !failed;
+}
+
+namespace {
+
+// A part whose linking file is not there.
+bool orphan(const fs::path& path) {
+  const std::string linking = linked_by(path.filename());
+  return step_of(linking) >= 0 && !fs::exists(path.parent_path() / linking);
+}
+
+// The file and its parts. The file itself comes first: without it the parts are nobody's.
+std::vector<std::string> whole_checkpoint(const std::string& path) {
+  std::vector<std::string> files = parts_of(path);
+  files.insert(files.begin(), path);
+  return files;
+}
+
+}  // namespace
+
 void remove_leftovers(const std::string& directory) {
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(directory, absent)) {
     const std::string path = entry.path();
-    if (!path.ends_with(".h5.writing")) continue;
+    if (!path.ends_with(".h5.writing") && !orphan(path)) continue;
     std::error_code failed;
     if (fs::remove(path, failed))
       log::info("removed {}, left behind by a save that did not end", path);
@@ -40,17 +64,19 @@ void remove_leftovers(const std::string& directory) {
 void remove_old(const std::string& directory, int64_t step, int64_t keep) {
   std::vector<std::string> files = complete_files(directory);
   std::erase_if(files, [&](const std::string& path) { return step_of(fs::path(path).filename()) > step; });
-  for (size_t i = 0; i + size_t(keep) < files.size(); ++i) {
-    std::error_code failed;
-    if (!fs::remove(files[i], failed)) log::warning("cannot remove the old {}: {}", files[i], failed.message());
-  }
+  for (size_t i = 0; i + size_t(keep) < files.size(); ++i)
+    for (const std::string& file : whole_checkpoint(files[i])) {
+      std::error_code failed;
+      if (!fs::remove(file, failed)) log::warning("cannot remove the old {}: {}", file, failed.message());
+    }
 }
 
 void set_aside_after(const std::string& directory, int64_t step) {
   for (const std::string& path : complete_files(directory)) {
     if (step_of(fs::path(path).filename()) <= step) continue;
     std::error_code failed;
-    fs::rename(path, path + ".set-aside", failed);
+    for (const std::string& file : whole_checkpoint(path))
+      if (!failed) fs::rename(file, file + ".set-aside", failed);
     log::warning("{} lies after step {}, where this run goes on: {}", path, step,
                  failed ? "it cannot be renamed (" + failed.message() + ")" : "it is now called *.set-aside");
   }
@@ -78,13 +104,8 @@ std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& 
 
 void confirm_on_all_ranks(comm::Communicator& world, const std::string& path) {
   std::string header;
-  together(world, [&] {
-    try {
-      header = header_bytes(path);
-    } catch (const Error& error) {
-      throw input_error("rank {}: {}; every rank must see the same files", world.rank(), error.what());
-    }
-  });
+  together(world,
+           [&] { naming_rank(world, "; every rank must see the same files", [&] { header = header_bytes(path); }); });
   comm::require_same(world, path, header);
 }
 

@@ -13,7 +13,9 @@ namespace keel::checkpoints {
 // Complete files of a directory, oldest step first; empty where the directory is absent. Files still being written have
 // other names.
 std::vector<std::string> complete_files(const std::string& directory);
-// Deletes what a killed save left behind. For one rank.
+// Whether a path is a file of that directory, links resolved.
+bool lies_in(const std::string& path, const std::string& directory);
+// Deletes what a killed save left behind, parts that nothing links among it. For one rank.
 void remove_leftovers(const std::string& directory);
 
 // Deletes all but the newest `keep` of the complete files up to `step`; later ones are another run's. For one rank.

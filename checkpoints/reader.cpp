@@ -1,11 +1,11 @@
 #include "checkpoints/reader.h"
 
 #include <algorithm>
-#include <map>
+#include <filesystem>
 
+#include "checkpoints/parts.h"
 #include "checkpoints/user_block.h"
 #include "framework/io/crc32c.h"
-#include "framework/io/files.h"
 #include "framework/io/hdf5.h"
 
 namespace keel::checkpoints {
@@ -65,13 +65,20 @@ int64_t tile_elements_of(const io::File& file) {
   return elements;
 }
 
-io::File open_checked(io::IoContext& context, const std::string& path) {
+// A file of which every byte outside the tensors is as it was written, and so are those of its parts.
+struct CheckedFile {
+  io::File file;
+  std::vector<std::string> parts;
+};
+
+CheckedFile open_checked(io::IoContext& context, const std::string& path) {
   verify_user_block(path);
   io::File file = io::File::open(context, path, io::Access::read, {.lock = false});
   const int64_t version = file.read_scalar<int64_t>("format_version");
   if (version != kFormatVersion)
     throw input_error("{}: format version {}, and this program reads version {}", path, version, kFormatVersion);
-  return file;
+  std::vector<std::string> parts = verified_parts(file);
+  return {std::move(file), std::move(parts)};
 }
 
 RunState read_state(const io::File& file) {
@@ -139,8 +146,9 @@ void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Pa
 
 Contents read_contents(io::IoThread& io, const std::string& path) {
   return io.run([&](io::IoContext& context) {
-    const io::File file = open_checked(context, path);
-    Contents contents{read_state(file), {}, int64_t(io::Descriptor(path, 0, "cannot open").size_bytes())};
+    const auto [file, parts] = open_checked(context, path);
+    Contents contents{read_state(file), {}, int64_t(parts.size()), int64_t(std::filesystem::file_size(path))};
+    for (const std::string& part : parts) contents.bytes += int64_t(std::filesystem::file_size(part));
     for (const std::string& name : file.open_group("parameters").names())
       contents.parameters.push_back({name, file.open_dataset("parameters/" + name).dims()});
     return contents;
@@ -149,7 +157,7 @@ Contents read_contents(io::IoThread& io, const std::string& path) {
 
 void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm) {
   io.run([&](io::IoContext& context) {
-    const io::File file = open_checked(context, path);
+    const io::File file = open_checked(context, path).file;
     check_names(file, tensors, qk_norm);
     const int64_t tile_elements = tile_elements_of(file);
     for (const nn::Parameter& parameter : tensors.parameters.all())
@@ -157,10 +165,27 @@ void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors&
   });
 }
 
+std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const std::string& path,
+                                                       const std::vector<std::string>& names) {
+  std::map<std::string, std::vector<float>> weights;
+  io.run([&](io::IoContext& context) {
+    const io::File file = open_checked(context, path).file;
+    for (const std::string& name : names) {
+      TensorReader reader(file, path_of(Part::weight, name), tile_elements_of(file));
+      std::vector<float>& values = weights[name];
+      for (int64_t index = 0; index < reader.tiling().tiles(); ++index) {
+        const std::vector<float>& tile = reader.tile(index);
+        values.insert(values.end(), tile.begin(), tile.end());
+      }
+    }
+  });
+  return weights;
+}
+
 void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress,
                     nn::AxisPosition share) {
   io.run([&](io::IoContext& context) {
-    const io::File file = open_checked(context, path);
+    const io::File file = open_checked(context, path).file;
     const int64_t tile_elements = tile_elements_of(file);
     std::vector<std::string> tensors;
     for (const char* group : {"parameters", "moment1", "moment2"})

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 
 #include "checkpoints/local_runs.h"
 #include "framework/io/io_thread.h"
@@ -18,16 +19,21 @@ struct StoredTensor {
 struct Contents {
   RunState state;
   std::vector<StoredTensor> parameters;
-  int64_t file_bytes = 0;
+  int64_t parts = 0;  // files with tensors beside this one, which links them
+  int64_t bytes = 0;  // of all files
 };
 
-// Checks the file's user block, then reads everything but tensors. Not collective.
+// Checks the user block, and those of parts, then reads everything but tensors. Not collective.
 Contents read_contents(io::IoThread& io, const std::string& path);
 
 // Fills this rank's part. Not collective: every rank reads for itself. Before anything is overwritten, missing,
 // unexpected and mis-shaped tensors are an input error that names each of them; `qk_norm` is the variant at hand, for
 // the message.
 void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm);
+
+// Logical weights, row-major, by name. Not collective.
+std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const std::string& path,
+                                                       const std::vector<std::string>& names);
 
 // Reads every tile; throws naming the first tensor that is damaged. `progress` gets the share done. Several readers can
 // divide the tiles: each calls it with its place among them.

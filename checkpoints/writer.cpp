@@ -3,148 +3,190 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cmath>
-#include <map>
+#include <filesystem>
 
 #include "checkpoints/agreement.h"
-#include "checkpoints/tile_exchange.h"
-#include "checkpoints/user_block.h"
-#include "framework/io/crc32c.h"
+#include "checkpoints/parts.h"
 #include "framework/io/files.h"
-#include "framework/io/hdf5.h"
 
 namespace keel::checkpoints {
 namespace {
 
-std::vector<uint64_t> dims_of(const Shape& shape) {
-  return {shape.sizes().begin(), shape.sizes().end()};
-}
-
-io::Slab slab_of(const Shape& shape, const Tiling& tiling, int64_t tile) {
-  io::Slab slab{std::vector<uint64_t>(size_t(shape.dims()), 0), dims_of(shape)};
-  slab.offset[0] = uint64_t(tiling.first_row(tile));
-  slab.count[0] = uint64_t(tiling.rows(tile));
-  return slab;
-}
-
-// The file while it is written. Lives on the I/O thread; every member is called by all ranks.
-class OpenCheckpoint {
- public:
-  OpenCheckpoint(io::IoContext& context, const std::string& path, const LocalTensors& tensors,
-                 const WriteOptions& options, uint64_t block_bytes);
-  void write_state(const RunState& state);
-  void write_tile(const FilledTile& filled);
-  // Returns where the raw tiles lie. Closes even where it throws: the other ranks wait for that.
-  std::vector<ByteRange> close();
-
- private:
-  struct Arrays {
-    io::Dataset values, checksums;
-  };
-  int64_t tile_elements_;
-  io::File file_;
-  std::map<std::string, Arrays> arrays_;
-};
-
-OpenCheckpoint::OpenCheckpoint(io::IoContext& context, const std::string& path, const LocalTensors& tensors,
-                               const WriteOptions& options, uint64_t block_bytes)
-    : tile_elements_(options.tile_elements),
-      file_(io::File::create(
-          context, path,
-          {.communicator = options.io_comm, .mpi_hints = options.mpi_hints, .user_block_bytes = block_bytes})) {
-  for (const nn::Parameter& parameter : tensors.parameters.all()) {
-    for (Part part : tensors.parts()) {
-      const std::string name = path_of(part, parameter.spec.name);
-      const std::vector<uint64_t> tiles = {uint64_t(Tiling(parameter.spec.shape, tile_elements_).tiles())};
-      arrays_[name] = {file_.create_dataset<float>(name, dims_of(parameter.spec.shape), {.fill = false}),
-                       file_.create_dataset<uint32_t>(checksums_of(part, parameter.spec.name), tiles, {.fill = false})};
-    }
-  }
-}
-
-void OpenCheckpoint::write_state(const RunState& state) {
-  file_.write_scalar<int64_t>("format_version", kFormatVersion);
-  file_.write_scalar<int64_t>("tile_elements", tile_elements_);
-  file_.write_scalar<int64_t>("run/step", state.progress.step);
-  file_.write_scalar<int64_t>("run/updates", state.progress.updates);
-  file_.write_scalar<int64_t>("run/tokens_consumed", state.progress.tokens_consumed);
-  const std::vector<int64_t> samples = state.progress.samples.to_numbers();
-  const std::vector<uint64_t> count = {samples.size()};
-  io::Dataset dataset = file_.create_dataset<int64_t>("run/samples", count);
-  // One rank's numbers are everyone's: written by all to the same place.
-  dataset.write<int64_t>(samples);
-  file_.write_text("run/config", state.config);
-  file_.write_text("run/environment", state.environment);
-  file_.write_text("run/data_fingerprint", state.data_fingerprint);
-  file_.write_text("run/qk_norm", state.qk_norm);
-  file_.write_text("run/hooks", state.hooks);
-}
-
-void OpenCheckpoint::write_tile(const FilledTile& filled) {
-  const nn::Parameter& parameter = *filled.tile.parameter;
-  const std::string name = path_of(filled.tile.part, parameter.spec.name);
-  for (float value : filled.values)
-    if (!std::isfinite(value))
-      throw Error(ErrorKind::unstable,
-                  fmt::format("{} holds {}: a state that is not finite is not saved", name, value));
-  Arrays& arrays = arrays_.at(name);
-  const Tiling tiling(parameter.spec.shape, tile_elements_);
-  arrays.values.write<float>(filled.values, slab_of(parameter.spec.shape, tiling, filled.tile.index));
-  const uint32_t crc = io::crc32c(std::as_bytes(std::span(filled.values)));
-  arrays.checksums.write<uint32_t>(std::span(&crc, 1), {{uint64_t(filled.tile.index)}, {1}});
-}
-
-std::vector<ByteRange> OpenCheckpoint::close() {
-  std::vector<ByteRange> ranges;
-  std::exception_ptr failed;
-  try {
-    for (auto& [name, arrays] : arrays_)
-      ranges.push_back({arrays.values.file_offset_bytes(), arrays.values.elements() * sizeof(float)});
-    file_.flush();
-  } catch (...) {
-    failed = std::current_exception();
-  }
-  arrays_.clear();
-  try {
-    file_.close();
-  } catch (...) {
-    if (!failed) failed = std::current_exception();
-  }
-  if (failed) std::rethrow_exception(failed);
-  return ranges;
-}
-
-// What the file will take, texts and metadata generously.
-uint64_t expected_bytes(const LocalTensors& tensors, const RunState& state, int64_t tile_elements) {
-  uint64_t bytes = (uint64_t(1) << 20) + 2 * (state.config.size() + state.environment.size() +
-                                              state.data_fingerprint.size() + state.hooks.size());
-  for (const nn::Parameter& parameter : tensors.parameters.all())
-    bytes +=
-        tensors.parts().size() *
-        (4 * uint64_t(parameter.spec.shape.elements() + Tiling(parameter.spec.shape, tile_elements).tiles()) + 4096);
-  return bytes;
-}
-
-// Texts may differ between ranks (hosts do), and HDF5 wants the same calls of all: rank 0's are the file's.
+// Texts may differ between ranks (hosts do): rank 0's are the file's.
 RunState as_on_rank_0(comm::Communicator& world, RunState state) {
   for (std::string* text : {&state.config, &state.environment, &state.data_fingerprint, &state.qk_norm, &state.hooks})
     *text = comm::broadcast_text(world, *text);
   return state;
 }
 
-// The disk has room, and every rank can open what rank 0 made. What HDF5 finds out later may leave ranks waiting.
-void prepare(comm::Communicator& world, const std::string& temporary, uint64_t bytes) {
-  together(world, [&] {
-    if (world.rank() == 0) io::reserve_disk(temporary, bytes);
+// One save: its steps in order, each of which ends on all ranks in the same way.
+class Save {
+ public:
+  Save(comm::Communicator& world, io::IoThread& io, const LocalTensors& tensors, const RunState& state,
+       const WriteOptions& options);
+  void create();
+  void write_tiles();
+  void close();
+  void complete();
+  void abandon();
+  int64_t bytes() const;
+
+ private:
+  struct PartFile {
+    std::string path, temporary;
+    std::vector<LogicalTensor> tensors;
+    std::vector<ByteRange> ranges;  // on rank 0
+    std::unique_ptr<TensorFile> open;
+    uint64_t block_bytes() const { return user_block_bytes(tensors.size()); }
+  };
+  void create_file(io::IoContext& context, PartFile& part);
+  void create_linking_file(io::IoContext& context);
+  io::FileOptions file_options(uint64_t block_bytes) const;
+  uint64_t expected_bytes(const PartFile& part) const;
+  void on_rank_0(const std::string& doing, const std::function<void(io::IoContext&)>& job);
+  void on_all_ranks(const std::string& doing, const std::function<void(io::IoContext&)>& job);
+  bool linked() const { return options_.parts > 1; }
+
+  comm::Communicator& world_;
+  io::IoThread& io_;
+  LocalTensors tensors_;
+  const RunState& state_;
+  const WriteOptions& options_;
+  std::string linking_temporary_;
+  std::vector<PartFile> parts_;  // the checkpoint itself where nothing is linked
+  std::map<std::string, size_t> part_of_;
+};
+
+Save::Save(comm::Communicator& world, io::IoThread& io, const LocalTensors& tensors, const RunState& state,
+           const WriteOptions& options)
+    : world_(world), io_(io), tensors_(tensors), state_(state), options_(options) {
+  const std::filesystem::path path(options.path);
+  linking_temporary_ = options.path + ".writing";
+  const std::vector<LogicalTensor> all = tensors_of(tensors);
+  for (auto& some : spread(all, std::min<int64_t>(options.parts, int64_t(all.size())))) {
+    const int64_t number = int64_t(parts_.size());
+    const std::string own =
+        linked() ? (path.parent_path() / part_name(path.filename(), number)).string() : options.path;
+    for (const LogicalTensor& tensor : some) part_of_[tensor.path()] = parts_.size();
+    parts_.push_back({own, own + ".writing", std::move(some), {}, nullptr});
+  }
+}
+
+void Save::on_all_ranks(const std::string& doing, const std::function<void(io::IoContext&)>& job) {
+  together(world_, [&] { naming_rank(world_, "", [&] { run_within(options_.io_limit_seconds, io_, doing, job); }); });
+}
+
+void Save::on_rank_0(const std::string& doing, const std::function<void(io::IoContext&)>& job) {
+  together(world_, [&] {
+    if (world_.rank() == 0) run_within(options_.io_limit_seconds, io_, doing, job);
   });
-  together(world, [&] {
-    try {
-      io::Descriptor(temporary, O_RDWR, "cannot open for writing");
-    } catch (const Error& error) {
-      throw Error(error.kind(),
-                  fmt::format("rank {}: {}; every rank must see the same files", world.rank(), error.what()));
+}
+
+// Hints matter when a file is made (striping); without them the system's own calls say best what fails.
+io::FileOptions Save::file_options(uint64_t block_bytes) const {
+  return {.communicator = options_.mpi_hints.empty() ? MPI_COMM_NULL : MPI_COMM_SELF,
+          .mpi_hints = options_.mpi_hints,
+          .user_block_bytes = block_bytes,
+          .lock = false};
+}
+
+// What the file will take, texts and metadata generously.
+uint64_t Save::expected_bytes(const PartFile& part) const {
+  uint64_t bytes = (uint64_t(1) << 20) + 2 * (state_.config.size() + state_.environment.size() +
+                                              state_.data_fingerprint.size() + state_.hooks.size());
+  for (const LogicalTensor& tensor : part.tensors)
+    bytes += 4096 + 4 * uint64_t(tensor.shape().elements() + Tiling(tensor.shape(), options_.tile_elements).tiles());
+  return bytes;
+}
+
+void Save::create_file(io::IoContext& context, PartFile& part) {
+  io::reserve_disk(part.temporary, expected_bytes(part));
+  io::File file = io::File::create(context, part.temporary, file_options(part.block_bytes()));
+  write_format(file, options_.tile_elements);
+  if (!linked()) write_state(file, state_);
+  part.ranges = create_tensors(file, part.tensors, options_.tile_elements);
+  file.close();
+  // Creating the file gave the room back.
+  io::reserve_disk(part.temporary, io::Descriptor(part.temporary, O_RDONLY, "cannot open").size_bytes());
+}
+
+void Save::create() {
+  on_rank_0("creating " + options_.path, [&](io::IoContext& context) {
+    for (PartFile& part : parts_) create_file(context, part);
+  });
+  together(world_, [&] {
+    naming_rank(world_, "; every rank must see the same files", [&] {
+      for (const PartFile& part : parts_) io::Descriptor(part.temporary, O_RDWR, "cannot open for writing");
+    });
+  });
+  on_all_ranks("opening " + options_.path, [&](io::IoContext& context) {
+    for (PartFile& part : parts_) {
+      const io::FileOptions options{.communicator = options_.io_comm, .mpi_hints = options_.mpi_hints, .lock = false};
+      part.open = std::make_unique<TensorFile>(context, part.temporary, options, options_.tile_elements);
     }
   });
+}
+
+void Save::write_tiles() {
+  TileExchange exchange(world_, tensors_, options_.tile_elements);
+  std::vector<FilledTile> filled;
+  for (int64_t round = 0; round < exchange.rounds(); ++round) {
+    together(world_, [&] { filled = exchange.round(round); });
+    on_all_ranks("writing to " + options_.path, [&](io::IoContext&) {
+      for (const FilledTile& tile : filled)
+        parts_[part_of_.at(LogicalTensor{tile.tile.parameter, tile.tile.part}.path())].open->write(tile);
+    });
+  }
+}
+
+void Save::close() {
+  on_all_ranks("closing " + options_.path, [&](io::IoContext&) {
+    for (PartFile& part : parts_) part.open->close(), part.open.reset();
+    for (PartFile& part : parts_) io::sync_file(part.temporary);  // each host has written some of it
+  });
+}
+
+void Save::create_linking_file(io::IoContext& context) {
+  std::vector<LinkedPart> links;
+  for (const PartFile& part : parts_)
+    links.push_back({std::filesystem::path(part.path).filename(), header_bytes(part.temporary), part.tensors});
+  io::File file = io::File::create(context, linking_temporary_, file_options(user_block_bytes(0)));
+  write_format(file, options_.tile_elements);
+  write_state(file, state_);
+  write_links(file, links);
+  file.close();
+  write_user_block(linking_temporary_, user_block_bytes(0), {});
+}
+
+void Save::complete() {
+  on_rank_0("completing " + options_.path, [&](io::IoContext& context) {
+    for (const PartFile& part : parts_) write_user_block(part.temporary, part.block_bytes(), part.ranges);
+    if (linked()) create_linking_file(context);
+    for (PartFile& part : parts_) {
+      io::rename_file(part.temporary, part.path);
+      part.temporary = part.path;  // what a failure from here on must remove
+    }
+    if (linked()) io::rename_file(linking_temporary_, options_.path);
+  });
+}
+
+// After a failure, on all ranks. Files stay open until the process ends: closing is collective, and MPI-IO may let the
+// others wait in it for ever where one rank has failed.
+void Save::abandon() {
+  for (PartFile& part : parts_) {
+    static_cast<void>(part.open.release());
+    if (world_.rank() == 0) ::unlink(part.temporary.c_str());
+  }
+  if (world_.rank() == 0) ::unlink(linking_temporary_.c_str());
+}
+
+int64_t Save::bytes() const {
+  uint64_t bytes = 0;
+  if (world_.rank() == 0) {
+    for (const PartFile& part : parts_) bytes += std::filesystem::file_size(part.path);
+    if (linked()) bytes += std::filesystem::file_size(options_.path);
+  }
+  return comm::all_reduce_value(world_, int64_t(bytes), comm::Reduction::max);
 }
 
 }  // namespace
@@ -153,54 +195,19 @@ int64_t write_checkpoint(comm::Communicator& world, io::IoThread& io, const Loca
                          const RunState& own_state, const WriteOptions& options) {
   require(world.size() == 1 || options.io_comm != MPI_COMM_NULL, "{} ranks write a file without a communicator for it",
           world.size());
+  const comm::TimeLimit patience(world, options.io_limit_seconds + kPatience_seconds);
   const RunState state = as_on_rank_0(world, own_state);
-  const uint64_t expected = expected_bytes(tensors, state, options.tile_elements);
-  const std::string temporary = options.path + ".writing";
-  const uint64_t tensors_in_file = tensors.parameters.all().size() * tensors.parts().size();
-  const uint64_t block_bytes = user_block_bytes(tensors_in_file);
-  std::unique_ptr<OpenCheckpoint> file;
-  std::vector<ByteRange> ranges;
+  Save save(world, io, tensors, state, options);
   try {
-    prepare(world, temporary, expected);
-    together(world, [&] {
-      io.run([&](io::IoContext& context) {
-        file = std::make_unique<OpenCheckpoint>(context, temporary, tensors, options, block_bytes);
-        file->write_state(state);
-      });
-    });
-    // Creating the file gave the room back; closing it cuts off what is too much.
-    together(world, [&] {
-      if (world.rank() == 0) io::reserve_disk(temporary, expected);
-    });
-    TileExchange exchange(world, tensors, options.tile_elements);
-    for (int64_t round = 0; round < exchange.rounds(); ++round)
-      together(world, [&] {
-        const std::vector<FilledTile> filled = exchange.round(round);
-        io.run([&](io::IoContext&) {
-          for (const FilledTile& tile : filled) file->write_tile(tile);
-        });
-      });
-    together(world, [&] {
-      io.run([&](io::IoContext&) {
-        ranges = file->close();
-        file.reset();
-      });
-    });
-    together(world, [&] {
-      if (world.rank() != 0) return;
-      write_user_block(temporary, block_bytes, ranges);
-      io::rename_file(temporary, options.path);
-    });
+    save.create();
+    save.write_tiles();
+    save.close();
+    save.complete();
   } catch (...) {
-    if (world.rank() == 0) ::unlink(temporary.c_str());
-    // Left open until the process ends: closing is collective, and where one rank's writes have failed MPI-IO may let
-    // the others wait in it for ever.
-    file.release();
+    save.abandon();
     throw;
   }
-  int64_t bytes = 0;
-  if (world.rank() == 0) bytes = int64_t(io::Descriptor(options.path, 0, "cannot open").size_bytes());
-  return comm::all_reduce_value(world, bytes, comm::Reduction::max);
+  return save.bytes();
 }
 
 }  // namespace keel::checkpoints

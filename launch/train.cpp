@@ -125,6 +125,7 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options() {
           .keep = c.keep,
           .final = c.final,
           .weights_only = c.weights_only,
+          .parts = c.parts,
           .total_steps = config_.run.total_steps(),
           .mpi_hints = {c.mpi_hints.begin(), c.mpi_hints.end()},
           .config = config_.text(),

@@ -95,8 +95,9 @@ class Communicator {
   // Ranks with one color (0 or more) form a group, ordered by key, then by rank here. Collective. `name` is for
   // messages.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view name = "split") = 0;
-  // Seconds that one wait may take, here and in all groups split from or with this one; 0 is no limit.
-  virtual void set_time_limit(double seconds) = 0;
+  // Seconds that one wait may take, here and in all groups split from or with this one; 0 is no limit. Returns the
+  // limit before.
+  virtual double set_time_limit(double seconds) = 0;
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -113,6 +114,19 @@ class Communicator {
 
   int rank_;
   int size_;
+};
+
+// Another time limit as long as this lives.
+class TimeLimit {
+ public:
+  TimeLimit(Communicator& group, double seconds) : group_(group), before_(group.set_time_limit(seconds)) {}
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+  ~TimeLimit() { group_.set_time_limit(before_); }
+
+ private:
+  Communicator& group_;
+  double before_;
 };
 
 // The communicator of one rank: collectives are the identity, sends go to a queue of its own.

@@ -119,6 +119,23 @@ class Ending {
 
 }  // namespace
 
+void end_all_ranks(const Error& error) {
+  int rank = 0, size = 1;
+  if (mpi_runs()) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+  }
+  Outcome mine;
+  try {
+    throw error;
+  } catch (...) {
+    mine = describe(rank, size);
+  }
+  print(mine);
+  if (mpi_runs()) MPI_Abort(MPI_COMM_WORLD, mine.code);
+  _exit(mine.code);
+}
+
 int run(const WorldOptions& options, const std::function<int(World&)>& body) {
   int rank = 0, size = 1;
   Outcome mine;

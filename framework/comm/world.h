@@ -78,4 +78,8 @@ class World {
 // to the same end within 2 seconds of an error, because they wait inside a collective, they are aborted with that code.
 int run(const WorldOptions& options, const std::function<int(World&)>& body);
 
+// Prints the error as `run` does and ends all ranks with its code, at once: for where unwinding would wait for ever,
+// because another thread of this process is stuck.
+[[noreturn]] void end_all_ranks(const Error& error);
+
 }  // namespace keel::comm

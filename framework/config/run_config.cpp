@@ -220,7 +220,8 @@ void describe(Fields& fields, CheckpointConfig& c) {
               .synonyms = {"keep_last", "max_to_keep"}});
   fields.add("resume", c.resume,
              {.doc = "auto: the run's newest complete checkpoint, if any; none: start anew; else a "
-                     "checkpoint's path.",
+                     "checkpoint's path. One of another run is where this one begins: once it has saved, the same "
+                     "command goes on as auto does. One of its own is gone back to.",
               .on_resume = ignored,
               .synonyms = {"load", "resume_from"}});
   fields.add("parts", c.parts,

@@ -53,11 +53,6 @@ void check_size(const RunConfig& config, const Node& section) {
                                      config.batch.sequences, config.data.sequence_length);
 }
 
-void check_parts(const CheckpointConfig& checkpoint, const Node& section) {
-  if (checkpoint.parts > 1)
-    throw section["parts"].error("checkpoints of several files are not available yet: give 1, is {}", checkpoint.parts);
-}
-
 }  // namespace
 
 int64_t RunConfig::total_steps() const {
@@ -77,7 +72,6 @@ RunConfig read_run_config(const Node& root, const std::string& name, std::span<c
   check_length(config.train, root["train"]);
   check_schedule(config, root["schedule"]);
   check_spike(config.stability.spike, root["stability"]["spike"]);
-  check_parts(config.checkpoint, root["checkpoint"]);
   return config;
 }
 

@@ -164,7 +164,9 @@ File File::open(IoContext&, const std::string& path, Access mode, const FileOpti
   PropertyList access = file_access(path, options);
   Sharing sharing = share_file(access, path, options);
   unsigned flags = mode == Access::read ? H5F_ACC_RDONLY : H5F_ACC_RDWR;
-  return File(KEEL_HDF5(path, H5Fopen(path.c_str(), flags, access.id())), H5Fclose, path, sharing);
+  hid_t id = KEEL_HDF5(path, H5Fopen(path.c_str(), flags, access.id()));
+  if (!sharing.parallel) sharing.links = std::make_shared<PropertyList>(std::move(access));
+  return File(id, H5Fclose, path, sharing);
 }
 
 void File::throw_loss() {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -87,9 +88,10 @@ class Datatype : public Handle {
   uint64_t bytes() const;
 };
 
-// How the ranks of a file's communicator take part in a transfer. Collective: every rank makes the call, with an
-// empty slab if it has nothing. In a file that one process opened alone there is no difference. With Open MPI a rank
-// that finds the disk full may leave the others waiting for ever, in both kinds: reserve_disk() (files.h) first.
+// How the ranks of a file's communicator take part in a transfer. Independent: of any size, in pieces of at most
+// FileOptions::largest_transfer_bytes. Collective: every rank makes the call, with an empty slab if it has nothing; a
+// rank's part above that limit is refused. In a file that one process opened alone there is no difference. Open MPI
+// loses the error of a collective write, so what must be known to be written is written independently.
 enum class Transfer { independent, collective };
 
 // A box of an array: elements [offset, offset + count) in every dim. A count of 0 anywhere selects nothing.
@@ -97,6 +99,9 @@ struct Slab {
   std::vector<uint64_t> offset, count;
   uint64_t elements() const;
 };
+// Calls f(piece, its first element within the slab) for pieces of at most `largest` elements, in the order of the
+// elements: groups of rows, and parts of a row that is larger.
+void for_each_piece(const Slab& slab, uint64_t largest, const std::function<void(const Slab&, uint64_t)>& f);
 
 struct DatasetOptions {
   std::vector<uint64_t> chunk = {};    // empty: one contiguous block. Clamped to the dataset, and below 1 GiB
@@ -108,6 +113,9 @@ struct DatasetOptions {
 struct Sharing {
   bool parallel = false;  // opened with a communicator through MPI-IO
   bool first = true;      // this is rank 0 of it: the one that writes whole values
+  uint64_t largest_transfer_bytes = 0;
+  // How files that this one links are opened: as it was itself. Null: as HDF5 does, which takes locks.
+  std::shared_ptr<PropertyList> links = nullptr;
   // What the destructor of a dataset or group could not throw (HDF5 writes a chunk as late as that): File::close does.
   std::shared_ptr<std::exception_ptr> loss = std::make_shared<std::exception_ptr>();
 };
@@ -192,6 +200,9 @@ class Dataset : public Object {
   Slab whole() const { return {std::vector<uint64_t>(dims_.size(), 0), dims_}; }
   bool holds(const ElementType& type) const;
   void check_type(const ElementType& type) const;
+  // What write and read have in common; `call(memory space, file space, properties, byte)` moves one piece.
+  template <class Call>
+  void transfer(const ElementType& type, uint64_t bytes, const Slab& slab, Transfer transfer, Call call) const;
   void write(const ElementType& type, std::span<const std::byte> data, const Slab& slab, Transfer transfer);
   void read(const ElementType& type, std::span<std::byte> data, const Slab& slab, Transfer transfer) const;
   std::vector<uint64_t> dims_;
@@ -214,6 +225,8 @@ class Location : public Object {
     return create_dataset(path, element_type<T>(), dims, options);
   }
   Dataset open_dataset(const std::string& path) const;
+  // Makes `path` another name for `target` in `file`, which readers look for in the directory of this file.
+  void link(const std::string& path, const std::string& file, const std::string& target);
 
   // Whole values. Texts are UTF-8 without NUL bytes. Reading the wrong kind, or an absent path, is an input error.
   template <Element T>
@@ -255,6 +268,8 @@ struct FileOptions {
   // process alone. The hints (MPI_Info) go to MPI-IO as they are: {"romio_cb_write", "enable"}.
   MPI_Comm communicator = MPI_COMM_NULL;
   std::vector<std::pair<std::string, std::string>> mpi_hints = {};
+  // Of one call of MPI-IO, which counts bytes in an int: 2 GiB fail.
+  uint64_t largest_transfer_bytes = uint64_t(1) << 30;
   uint64_t user_block_bytes =
       0;  // at the beginning, the caller's: 0, or a power of two >= 512, a multiple of the alignment
   uint64_t alignment_bytes = 1;  // objects of at least `aligned_from_bytes` start at multiples of it

@@ -3,6 +3,7 @@
 #include <functional>
 #include <numeric>
 
+#include "framework/base/text.h"
 #include "framework/io/hdf5.h"
 #include "framework/io/hdf5_parallel.h"
 
@@ -59,18 +60,21 @@ void check_slab(const Slab& slab, std::span<const uint64_t> dims, const std::str
             dims[i]);
 }
 
-// The two dataspaces and the properties of one transfer.
-struct Selection {
-  Selection(hid_t dataset, const Slab& slab, const std::string& subject)
-      : file(KEEL_HDF5(subject, H5Dget_space(dataset))), memory(flat(slab.elements())), properties(H5P_DATASET_XFER) {
-    select(file, slab, subject);
-  }
-  static Dataspace flat(uint64_t elements) { return Dataspace::array(std::span(&elements, 1)); }
-  Dataspace file, memory;
-  PropertyList properties;
-};
-
 }  // namespace
+
+void for_each_piece(const Slab& slab, uint64_t largest, const std::function<void(const Slab&, uint64_t)>& f) {
+  if (slab.elements() <= largest) return f(slab, 0);
+  const size_t dim =
+      size_t(std::find_if(slab.count.begin(), slab.count.end(), [](auto n) { return n > 1; }) - slab.count.begin());
+  require(largest > 0 && dim < slab.count.size(), "no pieces of {} elements", largest);
+  const uint64_t row = slab.elements() / slab.count[dim], rows = std::max<uint64_t>(1, largest / row);
+  for (uint64_t at = 0; at < slab.count[dim]; at += rows) {
+    Slab group = slab;
+    group.offset[dim] += at;
+    group.count[dim] = std::min(rows, slab.count[dim] - at);
+    for_each_piece(group, largest, [&](const Slab& piece, uint64_t first) { f(piece, at * row + first); });
+  }
+}
 
 Dataset Location::create_dataset(const std::string& path, const ElementType& type, std::span<const uint64_t> dims,
                                  const DatasetOptions& options) {
@@ -100,7 +104,9 @@ Dataset Location::create_dataset(const std::string& path, const ElementType& typ
 Dataset Location::open_dataset(const std::string& path) const {
   const std::string subject = inside(path);
   if (!has(path)) throw input_error("{}: there is no such dataset in the file", subject);
-  Dataset dataset(KEEL_HDF5(subject, H5Dopen2(id(), path.c_str(), H5P_DEFAULT)), H5Dclose, subject, sharing_);
+  PropertyList access(H5P_DATASET_ACCESS);
+  if (sharing_.links) KEEL_HDF5(subject, H5Pset_elink_fapl(access.id(), sharing_.links->id()));
+  Dataset dataset(KEEL_HDF5(subject, H5Dopen2(id(), path.c_str(), access.id())), H5Dclose, subject, sharing_);
   dataset.dims_ = Dataspace(KEEL_HDF5(subject, H5Dget_space(dataset.id()))).dims();
   return dataset;
 }
@@ -137,26 +143,38 @@ void Dataset::check_type(const ElementType& type) const {
                     stored.description(), type.name);
 }
 
-void Dataset::write(const ElementType& type, std::span<const std::byte> data, const Slab& slab, Transfer transfer) {
+template <class Call>
+void Dataset::transfer(const ElementType& type, uint64_t bytes, const Slab& slab, Transfer transfer, Call call) const {
   check_slab(slab, dims_, name());
-  require(data.size() == slab.elements() * type.bytes, "{}: {} bytes for {} elements of {}", name(), data.size(),
-          slab.elements(), type.name);
+  require(bytes == slab.elements() * type.bytes, "{}: {} bytes for {} elements of {}", name(), bytes, slab.elements(),
+          type.name);
   check_type(type);
-  Selection selection(id(), slab, name());
-  if (transfer == Transfer::collective && sharing_.parallel) set_collective(selection.properties, name());
-  KEEL_HDF5(name(), H5Dwrite(id(), type.memory, selection.memory.id(), selection.file.id(), selection.properties.id(),
-                             data.data()));
+  const uint64_t largest = sharing_.parallel ? sharing_.largest_transfer_bytes : UINT64_MAX;
+  const bool collective = transfer == Transfer::collective && sharing_.parallel;
+  if (collective && bytes > largest)
+    throw input_error("{}: {} in one collective transfer, and MPI-IO takes {}: transfer it independently, or in parts",
+                      name(), human_bytes(double(bytes)), human_bytes(double(largest)));
+  PropertyList properties(H5P_DATASET_XFER);
+  if (collective) set_collective(properties, name());
+  Dataspace file(KEEL_HDF5(name(), H5Dget_space(id())));
+  for_each_piece(slab, largest / type.bytes, [&](const Slab& piece, uint64_t first) {
+    select(file, piece, name());
+    const uint64_t elements = piece.elements();
+    const Dataspace memory = Dataspace::array(std::span(&elements, 1));
+    call(memory.id(), file.id(), properties.id(), first * type.bytes);
+  });
 }
 
-void Dataset::read(const ElementType& type, std::span<std::byte> data, const Slab& slab, Transfer transfer) const {
-  check_slab(slab, dims_, name());
-  require(data.size() == slab.elements() * type.bytes, "{}: {} bytes for {} elements of {}", name(), data.size(),
-          slab.elements(), type.name);
-  check_type(type);
-  Selection selection(id(), slab, name());
-  if (transfer == Transfer::collective && sharing_.parallel) set_collective(selection.properties, name());
-  KEEL_HDF5(name(), H5Dread(id(), type.memory, selection.memory.id(), selection.file.id(), selection.properties.id(),
-                            data.data()));
+void Dataset::write(const ElementType& type, std::span<const std::byte> data, const Slab& slab, Transfer kind) {
+  transfer(type, data.size(), slab, kind, [&](hid_t memory, hid_t file, hid_t properties, uint64_t byte) {
+    KEEL_HDF5(name(), H5Dwrite(id(), type.memory, memory, file, properties, data.data() + byte));
+  });
+}
+
+void Dataset::read(const ElementType& type, std::span<std::byte> data, const Slab& slab, Transfer kind) const {
+  transfer(type, data.size(), slab, kind, [&](hid_t memory, hid_t file, hid_t properties, uint64_t byte) {
+    KEEL_HDF5(name(), H5Dread(id(), type.memory, memory, file, properties, data.data() + byte));
+  });
 }
 
 }  // namespace keel::io

@@ -72,6 +72,8 @@ std::string advice(const Cause& cause) {
   if (cause.lock) return lock_advice(cause.system_error);
   if (std::string next = advice_for(cause.system_error); !next.empty()) return next;
   if (has("NO_SPACE")) return advice_for(ENOSPC);  // MPI's word for it
+  if (has("file write failed"))                    // MPI-IO keeps the reason to itself
+    return "look on this rank's host for a full disk, a quota that is used up, or a limit on file sizes (ulimit -f)";
   if (has("truncated file"))
     return "the file is cut short, or its writer never finished: use an older one, or copy it again";
   if (has("signature not found")) return "this is not an HDF5 file, or its beginning is damaged";

@@ -47,7 +47,8 @@ Sharing share_file(const PropertyList& access, const std::string& path, const Fi
   check_mpi(MPI_Comm_rank(options.communicator, &rank), path, "MPI_Comm_rank");
   Info info(options, path);
   KEEL_HDF5(path, H5Pset_fapl_mpio(access.id(), options.communicator, info.get()));
-  return {.parallel = true, .first = rank == 0};
+  require(options.largest_transfer_bytes > 0, "{}: transfers of no bytes", path);
+  return {.parallel = true, .first = rank == 0, .largest_transfer_bytes = options.largest_transfer_bytes};
 }
 
 void set_collective(const PropertyList& transfer, const std::string& subject) {

@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "framework/io/hdf5.h"
-#include "framework/io/hdf5_parallel.h"
 
 namespace keel::io {
 namespace {
@@ -136,17 +135,23 @@ Group Location::open_group(const std::string& path) const {
   return Group(KEEL_HDF5(inside(path), H5Gopen2(id(), path.c_str(), H5P_DEFAULT)), H5Gclose, inside(path), sharing_);
 }
 
-// Creates a dataset for one value and stores rank 0's; the others take part without elements.
+void Location::link(const std::string& path, const std::string& file, const std::string& target) {
+  PropertyList links(H5P_LINK_CREATE);
+  KEEL_HDF5(inside(path), H5Pset_create_intermediate_group(links.id(), 1));
+  KEEL_HDF5(inside(path),
+            H5Lcreate_external(file.c_str(), target.c_str(), id(), path.c_str(), links.id(), H5P_DEFAULT));
+}
+
+// Creates a dataset for one value, together, and stores rank 0's: independently, because Open MPI loses the error of a
+// collective write.
 void Location::write_value(const std::string& path, const Value& value) {
   const std::string subject = inside(path);
-  PropertyList links(H5P_LINK_CREATE), transfer(H5P_DATASET_XFER);
+  PropertyList links(H5P_LINK_CREATE);
   KEEL_HDF5(subject, H5Pset_create_intermediate_group(links.id(), 1));
   hid_t made = KEEL_HDF5(
       subject, H5Dcreate2(id(), path.c_str(), value.file_type, value.space.id(), links.id(), H5P_DEFAULT, H5P_DEFAULT));
   Handle dataset(made, H5Dclose, subject);
-  if (sharing_.parallel) set_collective(transfer, subject);
-  if (!sharing_.first) KEEL_HDF5(subject, H5Sselect_none(value.space.id()));
-  KEEL_HDF5(subject, H5Dwrite(made, value.memory_type, value.space.id(), value.space.id(), transfer.id(), value.data));
+  if (sharing_.first) KEEL_HDF5(subject, H5Dwrite(made, value.memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value.data));
 }
 
 void Location::write_scalar(const std::string& path, const ElementType& type, const void* value) {

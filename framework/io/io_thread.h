@@ -48,6 +48,10 @@ class Future {
     return value_.get();
   }
   void wait() const { value_.wait(); }
+  // Whether it came to its end within that time.
+  bool wait_within(double seconds) const {
+    return value_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+  }
   bool ready() const { return value_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 
  private:

@@ -1,5 +1,6 @@
 // Whatever fails on one rank ends on all of them with the same sentence, and leaves earlier checkpoints alone.
 #include <cmath>
+#include <optional>
 
 #include "checkpoints/latest.h"
 #include "tests/checkpoints/shared_folder.h"
@@ -130,6 +131,26 @@ TEST_F(Failures, FileSizeLimit) {
     EXPECT_THAT(error.what(), HasSubstr("ulimit -f"));
   }
   expect_only_the_earlier_file();
+}
+
+// CASES R35: the last rank's writes fail inside MPI-IO, halfway through the tiles, while those of all others succeed.
+TEST_F(Failures, WritesOfOneRank) {
+  if (last == 0) return;  // FileSizeLimit is the same for one rank
+  for (int64_t parts : {1, 3}) {
+    std::optional<io::FileSizeLimit> limit;
+    if (world.rank() == last) limit.emplace(parts == 1 ? bytes_before.size() / 2 : 10000);
+    const Error error = error_of([&] {
+      write_checkpoint(world, io, state.tensors(), some_run_state(),
+                       {.path = after, .io_comm = MPI_COMM_WORLD, .parts = parts, .tile_elements = 16});
+    });
+    limit.reset();
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank {}: ", last)));
+    EXPECT_THAT(error.what(), HasSubstr(".writing: "));
+    EXPECT_THAT(error.what(), HasSubstr("a full disk"));
+    expect_only_the_earlier_file();
+    if (world.rank() == 0) std::filesystem::remove(after);
+    world.barrier();
+  }
 }
 
 // CASES R44: a read-only disk can be loaded from, and saving there is an input error on all ranks.

@@ -22,7 +22,10 @@ TEST_F(Layouts, AnyLayoutLoadsAnyFile) {
     State state(*ranks.world, layouts[i]);
     state.fill();
     write_checkpoint(*ranks.world, io, state.tensors(), some_run_state(),
-                     {.path = folder + "/" + file_name(int64_t(i)), .io_comm = ranks.io_comm, .tile_elements = 16});
+                     {.path = folder + "/" + file_name(int64_t(i)),
+                      .io_comm = ranks.io_comm,
+                      .parts = int64_t(1 + i % 3),
+                      .tile_elements = 16});
   }
   world.barrier();
   for (const Layout& layout : layouts) {
@@ -50,8 +53,9 @@ TEST_F(Layouts, GoRoundThroughSeveralLayouts) {
       state.clear();
       if (previous.empty()) state.fill();
       if (!previous.empty()) read_tensors(io, previous, state.tensors(), "rms");
-      write_checkpoint(*ranks.world, io, state.tensors(), some_run_state(),
-                       {.path = path, .io_comm = ranks.io_comm, .tile_elements = int64_t(5 + 3 * i)});
+      write_checkpoint(
+          *ranks.world, io, state.tensors(), some_run_state(),
+          {.path = path, .io_comm = ranks.io_comm, .parts = int64_t(1 + i), .tile_elements = int64_t(5 + 3 * i)});
       if (!previous.empty()) {
         EXPECT_EQ(state.wrong(), 0) << layout.name();
       }

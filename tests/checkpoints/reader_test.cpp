@@ -17,7 +17,7 @@ TEST_F(Reader, GivesBackTheRunState) {
   const int64_t bytes = save(path);
   const Contents contents = read_contents(io, path);
   const RunState expected = some_run_state();
-  EXPECT_EQ(contents.file_bytes, bytes);
+  EXPECT_EQ(contents.bytes, bytes);
   EXPECT_EQ(uint64_t(bytes), std::filesystem::file_size(path));
   EXPECT_EQ(contents.state.progress.step, 40);
   EXPECT_EQ(contents.state.progress.updates, 37);

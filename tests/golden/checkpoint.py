@@ -40,21 +40,18 @@ def with_numbers(item):
     return float(item) if isinstance(item, str) and NUMBER.match(item) else item
 
 
-def read(path):
-    """(config, parameters by name)."""
+def read(path, group=PARAMETERS):
+    """(config, tensors of a group by name), through external links where the checkpoint is in parts."""
     h5py, yaml = libraries()
     with h5py.File(path, "r") as file:
-        for needed in [CONFIG, PARAMETERS]:
+        for needed in [CONFIG, group]:
             if needed not in file:
                 refuse(f"{path} has no {needed}; it holds {', '.join(file)}")
         text = file[CONFIG][()]
         text = text if isinstance(text, bytes) else bytes(np.asarray(text))
         parameters = {}
-
-        def collect(name, item):
-            if isinstance(item, h5py.Dataset):
-                parameters[name] = item[()].astype(float)
-        file[PARAMETERS].visititems(collect)
+        for name in file[group]:
+            parameters[name] = file[group][name][()].astype(float)
     return with_numbers(yaml.safe_load(text.rstrip(b"\0").decode())), parameters
 
 

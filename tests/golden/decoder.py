@@ -18,6 +18,7 @@ from tape import Node, concatenate, exp, gradients, log, select, sqrt, tanh, val
 REQUIRED = object()
 DEFAULTS = {
     "kind": "decoder", "hidden": REQUIRED, "layers": REQUIRED, "vocab": REQUIRED, "ffn": REQUIRED,
+    "pad_vocab_to": 1,  # golden cases have no padding
     "tie_embeddings": False, "embedding_scale": "none", "final_softcap": None, "parallel_block": False,
     "layer_pattern": ["global"],
     "norm": {"kind": "rms", "eps": 1e-6, "zero_centered": False, "placement": "pre"},
@@ -28,10 +29,12 @@ DEFAULTS = {
                     "placement": "before_rope", "layers": "all"},
         "logit_scale": {"kind": "auto", "init": "auto", "length": None}},
     "positions": {"global": "rope", "local": "rope", "learned": False, "max_positions": None},
-    "rope": {"theta": 1e4, "local_theta": None, "fraction": 1.0},
+    "rope": {"theta": 1e4, "local_theta": None, "fraction": 1.0, "scaling": {"kind": "none"}},
     "mlp": {"kind": "swiglu", "bias": False}}
 # Keys of a full config that change no formula here: initial values, rounding, and what happens after an update.
-WITHOUT_EFFECT = {"preset", "init", "weight_init", "cast", "weight_decay", "clip_weight", "clip"}
+WITHOUT_EFFECT = {"preset", "init", "weight_init", "cast", "weight_decay", "clip_weight", "clip", "residual", "recompute",
+                  # of a scaling, which is refused unless its kind is none
+                  "factor", "low_frequency_factor", "high_frequency_factor", "original_positions"}
 
 
 def with_defaults(given, defaults=DEFAULTS, path="model"):
@@ -54,10 +57,17 @@ def resolve(model):
     """The config with defaults that depend on other keys filled in."""
     model = with_defaults(model)
     attention, rope = model["attention"], model["rope"]
-    attention["kv_heads"] = attention["kv_heads"] or attention["heads"]
-    attention["head_dim"] = attention["head_dim"] or model["hidden"] // attention["heads"]
-    rope["local_theta"] = rope["local_theta"] or rope["theta"]
+    if rope["scaling"]["kind"] != "none":
+        raise ValueError("model.rope.scaling: unknown to decoder.py, so its loss could be wrong")
+    attention["kv_heads"] = given(attention["kv_heads"], attention["heads"])
+    attention["head_dim"] = given(attention["head_dim"], model["hidden"] // attention["heads"])
+    rope["local_theta"] = given(rope["local_theta"], rope["theta"])
     return model
+
+
+def given(setting, default):
+    """A setting that may be absent, or `auto` in a resolved config."""
+    return default if setting in [None, "auto"] else setting
 
 
 def is_gain(name):
@@ -194,7 +204,7 @@ class Decoder:
 
     def parameter_shapes(self):
         model = self.model
-        hidden, vocab = model["hidden"], model["vocab"]
+        hidden, vocab = model["hidden"], -(-model["vocab"] // model["pad_vocab_to"]) * model["pad_vocab_to"]
         shapes = {"embedding.weight": [vocab, hidden]}
         if model["positions"]["learned"]:
             shapes["position_embedding.weight"] = [model["positions"]["max_positions"], hidden]
@@ -326,6 +336,7 @@ class Decoder:
             x = self.block(x, p, layer, batch)
         x = self.norm(x, p, "final_norm")
         head = p["embedding.weight" if self.model["tie_embeddings"] else "head.weight"]
+        head = head[np.arange(self.model["vocab"])]  # rows of padding have no probability
         return softcap(x @ head.T, self.model["final_softcap"])
 
     def losses(self, p, batch, options):

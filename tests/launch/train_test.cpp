@@ -114,5 +114,30 @@ TEST_F(Train, NonFiniteLossIsSkippedThenStopsTheRun) {
   EXPECT_THAT(ended.output, HasSubstr("stability.max_skips"));
 }
 
+// Written in parts by 3 ranks, gone on from by 2, looked at: gains of 1 and g0 = 1/sqrt(d) with d = 8 bound |s| by
+// sqrt(d).
+TEST_F(Train, PartsAndInspect) {
+  ASSERT_EQ(keel("train run.yaml name=run batch.sequences=12 checkpoint.parts=3 train.steps=5", 3).code, 0);
+  ASSERT_EQ(
+      keel("train run.yaml name=run batch.sequences=12 checkpoint.parts=2 train.steps=7 optimizer.lr=1e-20", 2).code,
+      0);
+  const Ended plain = keel("inspect --verify --bounds " + checkpoint("run", 7));
+  EXPECT_EQ(plain.code, 0) << plain.output;
+  EXPECT_THAT(plain.output, HasSubstr("in 2 parts"));
+  EXPECT_THAT(plain.output, HasSubstr("every byte of"));
+  ASSERT_EQ(keel("train run.yaml name=start optimizer.lr=1e-20 schedule.warmup_steps=0 train.steps=1").code, 0);
+  EXPECT_THAT(keel("inspect --bounds " + checkpoint("start", 1)).output,
+              HasSubstr("layer 1   2.82843 2.82843 2.82843 2.82843"));
+  const Ended json = keel("inspect --json --bounds " + checkpoint("start", 1));
+  const auto object = nlohmann::json::parse(json.output);
+  EXPECT_EQ(object["bounds"].size(), 2u);
+  EXPECT_NEAR(object["bounds"][0][3].get<double>(), std::sqrt(8.0), 1e-5);
+  EXPECT_EQ(object["parts"], 0);
+  std::filesystem::remove(directory_ / "runs/run/checkpoints/step-00000007.part-0001.h5");
+  const Ended missing = keel("inspect --verify " + checkpoint("run", 7));
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.ours, Contains(HasSubstr("part-0001.h5")));
+}
+
 }  // namespace
 }  // namespace keel::testing

@@ -85,6 +85,31 @@ TEST_F(SharedFile, CollectiveReadWithAndWithoutElements) {
   });
 }
 
+// MPI-IO takes less than 2 GiB at once; here 28 bytes.
+TEST_F(SharedFile, LargeTransfersGoInPiecesAndCollectiveOnesAreRefused) {
+  const std::string path = directory_ + "/large.h5";
+  run([&](IoContext& c) {
+    FileOptions options = together();
+    options.largest_transfer_bytes = 28;
+    File file = File::create(c, path, options);
+    Dataset dataset = file.create_dataset<float>("x", Dims{uint64_t(ranks_), 3, 4}, {.fill = false});
+    std::vector<float> values(12), back(12);
+    std::iota(values.begin(), values.end(), 100.f * rank_);
+    const Slab mine{{uint64_t(rank_), 0, 0}, {1, 3, 4}};
+    dataset.write<float>(values, mine);
+    dataset.read<float>(back, mine);
+    EXPECT_EQ(back, values);
+    EXPECT_THAT(message_of([&] { dataset.write<float>(values, mine, Transfer::collective); }),
+                HasSubstr("48 B in one collective transfer, and MPI-IO takes 28 B"));
+    EXPECT_THAT(message_of([&] { dataset.read<float>(back, mine, Transfer::collective); }), HasSubstr("in parts"));
+    dataset.close(), file.close();
+  });
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto all =
+      run([&](IoContext& c) { return File::open(c, path, Access::read).open_dataset("x").read_all<float>(); });
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], float(100 * (i / 12) + i % 12));
+}
+
 TEST_F(SharedFile, WholeValuesAreRankZeros) {
   const std::string path = directory_ + "/values.h5";
   run([&](IoContext& c) {

@@ -84,6 +84,27 @@ TEST_F(Hdf5, SlabsLandWhereTheySay) {
   });
 }
 
+// CASES R42: what is more than one transfer takes goes in pieces: groups of rows, or parts of a row.
+TEST(Slabs, InPieces) {
+  const Slab slab{{10, 20, 30}, {5, 3, 4}};
+  for (uint64_t largest : {1, 2, 3, 4, 7, 8, 12, 13, 30, 59, 60, 1000}) {
+    uint64_t next = 0, pieces = 0;
+    for_each_piece(slab, largest, [&](const Slab& piece, uint64_t first) {
+      EXPECT_EQ(first, next) << largest;
+      EXPECT_LE(piece.elements(), largest);
+      // Where the piece begins, row-major within the slab.
+      EXPECT_EQ(((piece.offset[0] - 10) * 3 + piece.offset[1] - 20) * 4 + piece.offset[2] - 30, first) << largest;
+      next += piece.elements();
+      ++pieces;
+    });
+    EXPECT_EQ(next, 60u) << largest;
+    EXPECT_EQ(pieces == 1, largest >= 60) << largest;
+  }
+  int pieces = 0;
+  for_each_piece({{0, 7}, {0, 3}}, 1, [&](const Slab& piece, uint64_t) { pieces += 1 + int(piece.elements()); });
+  EXPECT_EQ(pieces, 1);  // one empty piece: a rank without elements takes part
+}
+
 TEST_F(Hdf5, SlabsOutsideOrOfAnotherSizeAreRefused) {
   run([&](IoContext& c) {
     File file = File::create(c, scratch_ / "a.h5");

@@ -1,0 +1,89 @@
+#include "checkpoints/parts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+namespace keel::checkpoints {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kNames = "parts/names";      // text [parts]
+constexpr const char* kHeaders = "parts/headers";  // uint8 [parts, bytes of a header]
+
+}  // namespace
+
+std::string part_name(const std::string& linking_name, int64_t part) {
+  return fmt::format("{}.part-{:04}.h5", fs::path(linking_name).stem().string(), part);
+}
+
+std::string linked_by(const std::string& name) {
+  const size_t at = name.find(".part-");
+  return at != name.npos && name.ends_with(".h5") ? name.substr(0, at) + ".h5" : "";
+}
+
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> found;
+  std::error_code absent;
+  const fs::path linking(path);
+  const fs::path directory = linking.has_parent_path() ? linking.parent_path() : ".";
+  for (const auto& entry : fs::directory_iterator(directory, absent))
+    if (linked_by(entry.path().filename()) == linking.filename()) found.push_back(entry.path());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<std::vector<LogicalTensor>> spread(std::vector<LogicalTensor> tensors, int64_t files) {
+  std::vector<std::vector<LogicalTensor>> spread(size_t(std::max<int64_t>(1, files)));
+  std::stable_sort(tensors.begin(), tensors.end(), [](const LogicalTensor& a, const LogicalTensor& b) {
+    return a.shape().elements() > b.shape().elements();
+  });
+  std::vector<int64_t> elements(spread.size());
+  for (const LogicalTensor& tensor : tensors) {
+    const size_t least = size_t(std::min_element(elements.begin(), elements.end()) - elements.begin());
+    spread[least].push_back(tensor);
+    elements[least] += tensor.shape().elements();
+  }
+  return spread;
+}
+
+void write_links(io::File& file, const std::vector<LinkedPart>& parts) {
+  std::vector<std::string> names;
+  std::vector<uint8_t> headers;
+  for (const LinkedPart& part : parts) {
+    names.push_back(part.name);
+    headers.insert(headers.end(), part.header.begin(), part.header.end());
+    for (const LogicalTensor& tensor : part.tensors)
+      for (const std::string& path : {tensor.path(), tensor.checksums()}) file.link(path, part.name, "/" + path);
+  }
+  file.write_texts(kNames, names);
+  const std::vector<uint64_t> dims = {parts.size(), headers.size() / parts.size()};
+  file.create_dataset<uint8_t>(kHeaders, dims).write<uint8_t>(headers);
+}
+
+std::vector<std::string> verified_parts(const io::File& file) {
+  if (!file.has("parts")) return {};
+  const std::vector<std::string> names = file.read_texts(kNames);
+  const std::vector<uint8_t> headers = file.open_dataset(kHeaders).read_all<uint8_t>();
+  if (names.empty() || headers.size() % names.size() != 0)
+    throw input_error("{}: {} parts and {} bytes of headers", file.name(), names.size(), headers.size());
+  const size_t bytes = headers.size() / names.size();
+  std::vector<std::string> paths;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string path = fs::path(file.name()).parent_path() / fs::path(names[i]).filename();
+    try {
+      verify_user_block(path);
+    } catch (const Error& error) {
+      throw input_error("{} is in {} parts, and one is missing or damaged: {}", file.name(), names.size(),
+                        error.what());
+    }
+    if (header_bytes(path) !=
+        std::string(headers.begin() + ptrdiff_t(i * bytes), headers.begin() + ptrdiff_t((i + 1) * bytes)))
+      throw input_error("{}: {} is not the part that it was saved with: put back the right one", file.name(), path);
+    paths.push_back(path);
+  }
+  return paths;
+}
+
+}  // namespace keel::checkpoints

@@ -1,0 +1,28 @@
+// What QK-Norm promises: a bound on every pre-softmax logit that follows from gains and scales alone, whatever the
+// activations are (QKNORM.md section 3).
+//
+//   l2     scope head: |s| <= |g| |gamma_q| |gamma_k|           scope full: the same
+//   rms,   scope head: |s| <= |g| d |gamma_q| |gamma_k|         scope full: |s| <= |g| sqrt(H G) d |gamma_q| |gamma_k|
+//   layer
+//
+// with |gamma| the largest absolute effective gain of that head. Before soft-cap; in exact arithmetic: a factor of
+// 1 + 2^-8 is to be allowed for each rounding of q and of k to bf16, and 1 + 1e-5 in fp32.
+#pragma once
+
+#include <vector>
+
+#include "models/decoder/decoder_config.h"
+
+namespace keel::models {
+
+// Logical values of one layer as they are stored, row-major; empty where the layer has none.
+struct StoredGains {
+  std::vector<float> q;      // [d] or [H, d]
+  std::vector<float> k;      // [d] or [G, d]
+  std::vector<float> scale;  // [1] or [H]: w of g = g0 w
+};
+
+// [H]; empty where the layer's queries and keys are not normalised: nothing bounds its logits.
+std::vector<double> logit_bounds(const DecoderConfig& config, int64_t layer, const StoredGains& stored);
+
+}  // namespace keel::models

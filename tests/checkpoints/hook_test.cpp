@@ -1,0 +1,219 @@
+// What a run saves and when, and what it goes on from.
+#include "checkpoints/hook.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "checkpoints/latest.h"
+#include "checkpoints/parts.h"
+#include "framework/data/token_writer.h"
+#include "tests/framework/io/scratch.h"
+
+namespace keel::checkpoints {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using train::Action;
+namespace fs = std::filesystem;
+
+// loss per token = |w|^2 / 2.
+class Toy : public nn::Model {
+ public:
+  Toy() {
+    parameters_.declare({.name = "w", .shape = {8}, .init = {.kind = nn::Init::Kind::normal, .value = 1}});
+    parameters_.allocate({});
+    parameters_.initialise(1);
+  }
+  nn::ParameterSet& parameters() override { return parameters_; }
+  void refresh() override {}
+  void begin_step() override {}
+  ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override {
+    const int64_t counted = batch.targets.elements();
+    nn::Parameter& w = parameters_.all().front();
+    for (int64_t i = 0; i < 8; ++i)
+      w.gradient.as<float>()[i] += options.factor * float(counted) * w.master.as<float>()[i];
+    return {.loss = double(counted), .counted = counted, .finite = counted};
+  }
+  ops::CrossEntropySums evaluate(const nn::TokenBatch&) override { return {}; }
+  void next_logits(Tensor, const nn::TokenBatch&) override {}
+  const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
+  nn::ModelCost cost(int64_t) const override { return {}; }
+  bool clip_weights(ConstTensor) override { return false; }
+  int64_t activation_bytes() const override { return 0; }
+  int64_t packed_bytes() const override { return 0; }
+
+ private:
+  nn::ParameterSet parameters_;
+  OwnedTensor largest_{{1, 1}, DType::f32};
+  nn::ModelTelemetry telemetry_{.largest_logit = largest_, .heads = 1, .kv_heads = 1};
+};
+
+// Answers what it is told to, step by step.
+struct Script : train::Hook {
+  std::map<int64_t, Action> before, after;
+  int64_t seen = 0;
+  train::Verdict before_update(const train::StepReport& report) override {
+    return {before.contains(report.step) ? before[report.step] : Action::proceed};
+  }
+  train::Verdict after_step(const train::StepReport& report, const train::Verdict&, const train::Progress&) override {
+    ++seen;
+    return {after.contains(report.step) ? after[report.step] : Action::proceed};
+  }
+  std::string name() const override { return "script"; }
+  nlohmann::json state() const override { return seen; }
+  void restore(const nlohmann::json& state) override { seen = state; }
+};
+
+class Hook : public ::testing::Test {
+ protected:
+  Hook() {
+    data::TokenWriter writer(folder / "tokens", 16);
+    writer.append(std::vector<int32_t>(400, 3));
+    writer.end_document();
+    writer.finish();
+    dataset.emplace(std::vector<data::Source>{{folder / "tokens"}}, data::DatasetOptions{.T = 8, .vocabulary = 16});
+    options = {.directory = folder / "run",
+               .every = 5,
+               .total_steps = 12,
+               .config = "name: x",
+               .environment = "{}",
+               .data_fingerprint = dataset->fingerprint_text(1),
+               .qk_norm = "rms",
+               .compare_configs = [](const std::string&) { return std::vector<std::string>(); }};
+  }
+  // A run from `resume` on; returns where it began.
+  std::string run(const std::string& resume = "auto") {
+    Toy model;
+    parallel::Mesh mesh(*world, 1);
+    const data::SampleOrder order = dataset->training_order(1);
+    train::StepBatches batches(*dataset, {1, 8, 2}, false);
+    train::Trainer trainer(model, mesh, batches, order,
+                           {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 12},
+                            .total_steps = options.total_steps});
+    CheckpointHook hook({*world, MPI_COMM_NULL, io, model.parameters(), mesh, trainer}, options);
+    trainer.add(script);
+    trainer.add(hook);
+    const auto found = hook.find(resume);
+    if (found) hook.load(*found);
+    first_step = trainer.progress().step;
+    trainer.weights_changed();
+    trainer.run();
+    return found ? fs::path(*found).filename().string() : "";
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const std::string& path : complete_files(options.directory)) names.push_back(fs::path(path).filename());
+    return names;
+  }
+  RunState state_of(int64_t step) { return read_contents(io, options.directory + "/" + file_name(step)).state; }
+
+  std::unique_ptr<comm::Communicator> world = comm::make_self_communicator();
+  io::Scratch folder;
+  io::IoThread io;
+  std::optional<data::Dataset> dataset;
+  CheckpointOptions options;
+  Script script;
+  int64_t first_step = 0;
+};
+
+TEST_F(Hook, SavesWhenDueAndAtTheEnd) {
+  EXPECT_EQ(run(), "");
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
+  EXPECT_EQ(state_of(10).progress.step, 10);
+  EXPECT_EQ(state_of(10).progress.updates, 10);
+  EXPECT_THAT(state_of(10).hooks, HasSubstr(R"("script":10)"));
+}
+
+TEST_F(Hook, WithoutAFinalOneOnlyWhenDue) {
+  options.final = false;
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10)));
+}
+
+TEST_F(Hook, AFinalStepThatWasDueIsSavedOnce) {
+  options.total_steps = 10;
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10)));
+}
+
+TEST_F(Hook, ADueStepThatWasSkippedIsSavedAtTheNextGoodOne) {
+  script.before = {{5, Action::skip}, {6, Action::skip}};
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(7), file_name(10), file_name(12)));
+  EXPECT_EQ(state_of(7).progress.updates, 5);
+  EXPECT_EQ(state_of(7).progress.step, 7);
+}
+
+TEST_F(Hook, AnEarlyStopIsSavedWhateverFinalSays) {
+  options.final = false;
+  script.after = {{8, Action::stop_saved}};
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(8)));
+  script.after.clear();
+  EXPECT_EQ(run(), file_name(8));
+  EXPECT_EQ(first_step, 8);
+  EXPECT_EQ(script.seen, 12);
+}
+
+TEST_F(Hook, AnUnstableStopSavesNothingAndKeepsOlderFiles) {
+  script.before = {{8, Action::skip}, {9, Action::stop_unstable}};
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(5)));
+  script.before = {{10, Action::stop_unstable}};  // where a save is due
+  EXPECT_EQ(run(), file_name(5));
+  EXPECT_THAT(names(), ElementsAre(file_name(5)));
+}
+
+TEST_F(Hook, KeepsTheNewest) {
+  options.every = 2;
+  options.keep = 2;
+  options.parts = 2;
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(10), file_name(12)));
+  EXPECT_THAT(parts_of(options.directory + "/" + file_name(8)), ::testing::IsEmpty());
+}
+
+TEST_F(Hook, ResumeNoneIsRefusedWhereThereAreCheckpoints) {
+  EXPECT_EQ(run("none"), "");
+  const std::string message = io::message_of([&] { run("none"); });
+  EXPECT_THAT(message, HasSubstr("checkpoint.resume is none, but " + options.directory + " holds checkpoints"));
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
+}
+
+TEST_F(Hook, WeightsOnlyCannotBeGoneOnFrom) {
+  options.weights_only = true;
+  run();
+  EXPECT_TRUE(state_of(12).weights_only);
+  EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("holds weights only"));
+}
+
+// The same command again after the first save: nothing is lost.
+TEST_F(Hook, ResumeFromAnotherRunThenFromItsOwn) {
+  run();
+  const std::string begin = options.directory + "/" + file_name(5);
+  options.directory = folder / "other";
+  script.after = {{11, Action::stop_saved}};
+  EXPECT_EQ(run(begin), file_name(5));
+  EXPECT_EQ(first_step, 5);
+  EXPECT_THAT(names(), ElementsAre(file_name(10), file_name(11)));
+  script.after.clear();
+  EXPECT_EQ(run(begin), file_name(11));
+  EXPECT_EQ(first_step, 11);
+  EXPECT_THAT(names(), ElementsAre(file_name(10), file_name(11), file_name(12)));
+  EXPECT_FALSE(fs::exists(options.directory + "/" + file_name(11) + ".set-aside"));
+}
+
+TEST_F(Hook, ResumeFromItsOwnGoesBack) {
+  run();
+  fs::create_symlink(options.directory, folder / "link");
+  EXPECT_EQ(run(folder / "link/" + file_name(5)), file_name(5));
+  EXPECT_EQ(first_step, 5);
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
+  EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside"));
+}
+
+}  // namespace
+}  // namespace keel::checkpoints
