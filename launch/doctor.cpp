@@ -25,7 +25,7 @@ void run(comm::World& world) {
         "of the\n"
         "          speed of precision fp32, and saves memory only\n",
         100 * bf16 / fp32);
-  fmt::print("cuda      not in this build\n");
+  fmt::print("cuda      {}\n", KEEL_HAS_CUDA ? KEEL_CUDA_COMPILER : "not in this build");
 }
 
 }  // namespace

@@ -11,7 +11,10 @@ macro(keel_compiler_settings)
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   # -ffp-contract=off: the same source gives the same bits whatever the compiler fuses; kernels ask for FMA by name.
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -ffp-contract=off")
-  add_compile_options(-Wall -Wextra -Wno-psabi -Wno-missing-field-initializers -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  set(warnings -Wall -Wextra -Wno-psabi -Wno-missing-field-initializers -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  add_compile_options("$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${warnings}>")
+  list(JOIN warnings "," warnings)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${warnings}>")
   if(KEEL_SANITIZER)
     add_compile_options(-fsanitize=${KEEL_SANITIZER} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${KEEL_SANITIZER})
@@ -24,26 +27,42 @@ macro(keel_compiler_settings)
   add_compile_definitions("HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
 endmacro()
 
-# keel_library(NAME SOURCES a.cpp b.cpp DEPENDS keel::base fmt::fmt): target keel_NAME, alias keel::NAME.
+# keel_library(NAME SOURCES a.cpp b.cpp DEPENDS keel::base fmt::fmt [CUDA b_cuda.cu] [NO_CUDA no_cuda.cpp]): target
+# keel_NAME, alias keel::NAME. CUDA are the sources of a build with CUDA, NO_CUDA what stands in their place without.
 # Includes are written from the project's root: #include "framework/base/error.h".
 function(keel_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;CUDA;NO_CUDA" ${ARGN})
   add_library(keel_${name} ${ARG_SOURCES})
   add_library(keel::${name} ALIAS keel_${name})
   target_include_directories(keel_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                              $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}> $<INSTALL_INTERFACE:include/keel>)
   target_link_libraries(keel_${name} PUBLIC ${ARG_DEPENDS})
+  if(NOT KEEL_HAS_CUDA)
+    target_sources(keel_${name} PRIVATE ${ARG_NO_CUDA})
+  elseif(ARG_CUDA)
+    keel_cuda_sources(keel_${name} ${ARG_CUDA})
+  endif()
   set_property(TARGET keel_${name} PROPERTY EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY KEEL_LIBRARIES keel_${name})
 endfunction()
 
-# keel_test(NAME SOURCES x_test.cpp DEPENDS keel::base [LABELS long]): one GoogleTest binary, its cases listed in ctest.
+# Everything that a build with CUDA adds to the tests: the CPU build has run the rest.
+add_custom_target(device_tests)
+
+# keel_test(NAME SOURCES x_test.cpp DEPENDS keel::base [LABELS long] [DEVICE]): one GoogleTest binary, its cases listed
+# in ctest. With DEVICE, a build with CUDA also runs it on the GPU (or its stand-in) as NAME_cuda, label "device".
 function(keel_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "DEVICE" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES})
   target_link_libraries(test_${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND test_${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}" ENVIRONMENT "OMP_NUM_THREADS=2")
+  if(ARG_DEVICE AND KEEL_HAS_CUDA)
+    add_dependencies(device_tests test_${name})
+    add_test(NAME ${name}_cuda COMMAND test_${name})
+    set_tests_properties(${name}_cuda PROPERTIES TIMEOUT 300 LABELS "device;${ARG_LABELS}"
+                         ENVIRONMENT "OMP_NUM_THREADS=2;KEEL_TEST_DEVICE=cuda")
+  endif()
 endfunction()
 
 # keel_mpi_test(NAME RANKS 1 2 4 SOURCES x_test.cpp DEPENDS keel::comm): the same binary under mpirun, once per rank

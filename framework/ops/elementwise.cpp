@@ -1,6 +1,7 @@
 #include "framework/ops/elementwise.h"
 
 #include "framework/ops/elementwise_cpu.h"
+#include "framework/ops/elementwise_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -24,33 +25,33 @@ void convert(Tensor y, ConstTensor x) {
   require_real("convert", x);
   bool dense = y.contiguous() && x.contiguous();
   require(dense || x.dims() == 2, "convert: strided tensors have two dims, not {}", x.shape());
-  if (runs_on_cpu(y, x)) cpu::convert(y, x);
+  run_twin(device_of(y, x), cpu::convert, cuda::convert, y, x);
 }
 
 void add(Tensor y, ConstTensor a, ConstTensor b) {
   require(a.shape() == b.shape() && y.shape() == a.shape(), "add: {} from {} and {}", y.shape(), a.shape(), b.shape());
   for (const ConstTensor& tensor : {ConstTensor(y), a, b}) require_dense("add", tensor);
-  if (runs_on_cpu(y, a, b)) cpu::add(y, a, b);
+  run_twin(device_of(y, a, b), cpu::add, cuda::add, y, a, b);
 }
 
 void fill(Tensor y, float value) {
   require_dense("fill", y);
-  if (runs_on_cpu(y)) cpu::fill(y, value);
+  run_twin(device_of(y), cpu::fill, cuda::fill, y, value);
 }
 
 void scale(Tensor y, float factor) {
   require_dense("scale", y);
-  if (runs_on_cpu(y)) cpu::scale(y, factor);
+  run_twin(device_of(y), cpu::scale, cuda::scale, y, factor);
 }
 
 double sum_of_squares(ConstTensor x) {
   require_dense("sum_of_squares", x);
-  return runs_on_cpu(x) ? cpu::sum_of_squares(x) : 0;
+  return run_twin(device_of(x), cpu::sum_of_squares, cuda::sum_of_squares, x);
 }
 
 double sum(ConstTensor x) {
   require_dense("sum", x);
-  return runs_on_cpu(x) ? cpu::sum(x) : 0;
+  return run_twin(device_of(x), cpu::sum, cuda::sum, x);
 }
 
 }  // namespace keel::ops

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "framework/base/build_config.h"
 #include "framework/base/text.h"
+#include "framework/tensor/buffer_cuda.h"
 
 namespace keel {
 namespace {
@@ -18,18 +20,31 @@ int64_t aligned(int64_t bytes) {
 }  // namespace
 
 Buffer::Buffer(Device device, int64_t size_bytes) : device_(device), size_bytes_(size_bytes) {
-  require(device.kind != DeviceKind::cuda, "this build has no CUDA");
   if (device.is_meta() || size_bytes == 0) return;
+  if (device.kind == DeviceKind::cuda) {
+    data_ = {cuda::allocate(device, size_bytes), Free{Kind::device, size_bytes}};
+    return;
+  }
   void* address = mmap(nullptr, size_t(size_bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED)
     throw input_error("no memory for {} on the {}: use fewer micro_sequences, more ranks or a smaller model",
                       human_bytes(double(size_bytes)), device.text());
   madvise(address, size_t(size_bytes), MADV_HUGEPAGE);  // fewer TLB misses; a refusal changes nothing else
-  data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(address), Free{size_bytes});
+  data_ = {static_cast<std::byte*>(address), Free{Kind::mapped, size_bytes}};
+}
+
+Buffer Buffer::pinned(int64_t size_bytes) {
+  if (!KEEL_HAS_CUDA || size_bytes == 0) return Buffer(Device{}, size_bytes);
+  Buffer buffer;
+  buffer.size_bytes_ = size_bytes;
+  buffer.data_ = {cuda::allocate_pinned(size_bytes), Free{Kind::pinned, size_bytes}};
+  return buffer;
 }
 
 void Buffer::Free::operator()(std::byte* data) const {
-  munmap(data, size_t(size_bytes));
+  if (kind == Kind::mapped) munmap(data, size_t(size_bytes));
+  if (kind == Kind::device) cuda::release(data);
+  if (kind == Kind::pinned) cuda::release_pinned(data);
 }
 
 Tensor Buffer::tensor(int64_t offset_bytes, const Shape& shape, DType dtype) const {

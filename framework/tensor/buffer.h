@@ -10,12 +10,14 @@
 
 namespace keel {
 
-// Zero-filled memory of a fixed size, aligned to 64 bytes. Empty on the meta device. Throws input_error when the
-// machine has not that much.
+// Zero-filled memory of a fixed size, aligned to 64 bytes. Empty on the
+// meta device. Throws input_error when the machine has not that much.
 class Buffer {
  public:
   Buffer() = default;
   Buffer(Device device, int64_t size_bytes);
+  // CPU memory that a GPU's copies read and write while the host goes on; ordinary memory in a build without CUDA.
+  static Buffer pinned(int64_t size_bytes);
 
   Device device() const { return device_; }
   int64_t size_bytes() const { return size_bytes_; }
@@ -24,7 +26,9 @@ class Buffer {
   Tensor tensor(int64_t offset_bytes, const Shape& shape, DType dtype) const;
 
  private:
+  enum class Kind { mapped, device, pinned };
   struct Free {
+    Kind kind;
     int64_t size_bytes;
     void operator()(std::byte* data) const;
   };

@@ -1,9 +1,11 @@
 // From run-time element types and devices to code. An op checks its arguments, then says
 //
-//   if (runs_on_cpu(y, x)) cpu::gelu_forward(y, x);
+//   run_twin(device_of(y, x), cpu::gelu_forward, cuda::gelu_forward, y, x);
 //
 // and a twin picks its element type with dispatch_float(x.dtype(), [&]<class T>() { ... x.as<T>() ... }).
 #pragma once
+
+#include <utility>
 
 #include "framework/tensor/tensor.h"
 
@@ -21,16 +23,32 @@ void dispatch_float(DType dtype, F&& f) {
   }
 }
 
-// True when the arguments lie on the CPU, false when they are on the meta device (nothing is to be done). Undefined
-// tensors count as absent; arguments on different devices are an internal error.
+// The device kind that all arguments lie on; on different devices, an internal error. Undefined tensors count as
+// absent.
 template <class... Tensors>
-bool runs_on_cpu(const ConstTensor& first, const Tensors&... rest) {
+DeviceKind device_of(const ConstTensor& first, const Tensors&... rest) {
   Device device = first.device();
   (require(!rest.defined() || rest.device() == device, "tensors on {} and {} in one op", device.text(),
            rest.device().text()),
    ...);
-  require(device.kind != DeviceKind::cuda, "this build has no CUDA");
-  return device.kind == DeviceKind::cpu;
+  return device.kind;
+}
+
+// Calls the twin for that device. On meta nothing is done, and a value is zero.
+template <class Result, class... Parameters, class... Arguments>
+Result run_twin(DeviceKind device, Result (*cpu)(Parameters...), Result (*cuda)(Parameters...),
+                Arguments&&... arguments) {
+  if (device == DeviceKind::cpu) return cpu(std::forward<Arguments>(arguments)...);
+  if (device == DeviceKind::cuda) return cuda(std::forward<Arguments>(arguments)...);
+  return Result();
+}
+
+// For ops that have no CUDA twin yet: true when the arguments lie on the CPU, false on the meta device.
+template <class... Tensors>
+bool runs_on_cpu(const ConstTensor& first, const Tensors&... rest) {
+  DeviceKind device = device_of(first, rest...);
+  require(device != DeviceKind::cuda, "this op has no CUDA twin");
+  return device == DeviceKind::cpu;
 }
 
 }  // namespace keel

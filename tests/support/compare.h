@@ -15,6 +15,7 @@
 #include "framework/base/rng.h"
 #include "framework/tensor/buffer.h"
 #include "framework/tensor/dispatch.h"
+#include "tests/support/device.h"
 
 namespace keel::testing {
 
@@ -43,8 +44,9 @@ void for_each_element(const ConstTensor& tensor, F&& f) {
 // The elements of an fp32 or bf16 tensor in row-major order, strided views included.
 inline Values to_doubles(const ConstTensor& tensor) {
   Values values(size_t(tensor.elements()));
+  const OnHost host(tensor);
   dispatch_float(tensor.dtype(), [&]<class T>() {
-    for_each_element(tensor, [&](int64_t i, int64_t offset) { values[size_t(i)] = float(tensor.as<T>()[offset]); });
+    for_each_element(tensor, [&](int64_t i, int64_t offset) { values[size_t(i)] = float(host.as<T>()[offset]); });
   });
   return values;
 }
@@ -52,9 +54,11 @@ inline Values to_doubles(const ConstTensor& tensor) {
 // Writes values in row-major order, rounded to the tensor's type.
 inline void set_values(const Tensor& tensor, const Values& values) {
   require(int64_t(values.size()) == tensor.elements(), "{} values for {}", values.size(), tensor.shape());
+  const OnHost host(tensor);
   dispatch_float(tensor.dtype(), [&]<class T>() {
-    for_each_element(tensor, [&](int64_t i, int64_t offset) { tensor.as<T>()[offset] = T(float(values[size_t(i)])); });
+    for_each_element(tensor, [&](int64_t i, int64_t offset) { host.as<T>()[offset] = T(float(values[size_t(i)])); });
   });
+  host.put_back();
 }
 
 // Independent normal values with this deviation and mean, a function of the seed.
@@ -66,14 +70,14 @@ inline Values random_values(int64_t count, uint64_t seed, double deviation = 1, 
 inline void fill_random(const Tensor& tensor, uint64_t seed, double deviation = 1, double mean = 0) {
   set_values(tensor, random_values(tensor.elements(), seed, deviation, mean));
 }
-inline OwnedTensor random_tensor(const Shape& shape, DType dtype, uint64_t seed, double deviation = 1,
-                                 double mean = 0) {
-  OwnedTensor owned(shape, dtype);
+inline DeviceTensor random_tensor(const Shape& shape, DType dtype, uint64_t seed, double deviation = 1,
+                                  double mean = 0) {
+  DeviceTensor owned(shape, dtype);
   fill_random(owned, seed, deviation, mean);
   return owned;
 }
-inline OwnedTensor tensor_of(const Shape& shape, DType dtype, const Values& values) {
-  OwnedTensor owned(shape, dtype);
+inline DeviceTensor tensor_of(const Shape& shape, DType dtype, const Values& values) {
+  DeviceTensor owned(shape, dtype);
   set_values(owned, values);
   return owned;
 }
@@ -140,13 +144,13 @@ inline ::testing::AssertionResult same_bits(const ConstTensor& a, const ConstTen
   if (a.shape() != b.shape() || a.dtype() != b.dtype())
     return ::testing::AssertionFailure() << a.shape().text() << " against " << b.shape().text();
   size_t width = size_t(bytes_of(a.dtype()));
+  const OnHost host_a(a), host_b(b);
   std::vector<const std::byte*> of_a(size_t(a.elements()));
-  for_each_element(a, [&](int64_t i, int64_t offset) {
-    of_a[size_t(i)] = static_cast<const std::byte*>(a.data()) + size_t(offset) * width;
-  });
+  for_each_element(
+      a, [&](int64_t i, int64_t offset) { of_a[size_t(i)] = host_a.as<std::byte>() + size_t(offset) * width; });
   int64_t first_wrong = -1;
   for_each_element(b, [&](int64_t i, int64_t offset) {
-    const std::byte* of_b = static_cast<const std::byte*>(b.data()) + size_t(offset) * width;
+    const std::byte* of_b = host_b.as<std::byte>() + size_t(offset) * width;
     if (first_wrong < 0 && std::memcmp(of_a[size_t(i)], of_b, width) != 0) first_wrong = i;
   });
   if (first_wrong < 0) return ::testing::AssertionSuccess() << "same bits";

@@ -16,7 +16,7 @@ const std::vector<int64_t> kSizes{0,  1,  2,  3,  7,   8,   9,    15,   16,   17
 
 TEST(Convert, EqualsTheScalarRoundingBitForBit) {
   for (int64_t n : kSizes) {
-    OwnedTensor x = random_tensor({n}, DType::f32, uint64_t(n) + 1), y({n}, DType::bf16), back({n}, DType::f32);
+    DeviceTensor x = random_tensor({n}, DType::f32, uint64_t(n) + 1), y({n}, DType::bf16), back({n}, DType::f32);
     convert(y, x);
     EXPECT_TRUE(same_bits(y, tensor_of({n}, DType::bf16, to_doubles(x)))) << n;
     convert(back, y);
@@ -29,22 +29,22 @@ TEST(Convert, RoundsTiesToEvenAndKeepsTheExtremes) {
   Values in{1 + 1.0 / 256, 1 + 3.0 / 256, 1 + 1.0 / 256 + 1.0 / 65536, -1 - 1.0 / 256, 0, -0.0, INFINITY, -INFINITY,
             3.4028234e38,  1e-40};
   Values out{1, 1 + 1.0 / 64, 1 + 1.0 / 128, -1, 0, -0.0, INFINITY, -INFINITY, INFINITY};
-  OwnedTensor x = tensor_of({10}, DType::f32, in), y({10}, DType::bf16);
+  DeviceTensor x = tensor_of({10}, DType::f32, in), y({10}, DType::bf16);
   convert(y, x);
   Values got = to_doubles(y);
   for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(got[i], out[i]) << i;
   EXPECT_TRUE(std::signbit(got[5]));
   EXPECT_NEAR(got[9], 1e-40, 1e-42 * 50);  // below the normal range, still no 0
-  OwnedTensor nan = tensor_of({1}, DType::f32, {std::nan("")});
+  DeviceTensor nan = tensor_of({1}, DType::f32, {std::nan("")});
   convert(y.tensor.slice(0, 0, 1), nan);
   EXPECT_TRUE(std::isnan(to_doubles(y)[0]));
 }
 
 TEST(Convert, FollowsStridedRows) {
-  OwnedTensor x = random_tensor({40, 21}, DType::f32, 1), y = random_tensor({40, 30}, DType::bf16, 2);
+  DeviceTensor x = random_tensor({40, 21}, DType::f32, 1), y = random_tensor({40, 30}, DType::bf16, 2);
   Values margin = to_doubles(y.tensor.slice(1, 11, 30));
   convert(y.tensor.slice(1, 0, 11), x.tensor.slice(1, 5, 16));
-  OwnedTensor expected({40, 11}, DType::bf16);
+  DeviceTensor expected({40, 11}, DType::bf16);
   set_values(expected, to_doubles(x.tensor.slice(1, 5, 16)));
   EXPECT_TRUE(same_bits(y.tensor.slice(1, 0, 11), expected));
   EXPECT_EQ(to_doubles(y.tensor.slice(1, 11, 30)), margin);
@@ -56,7 +56,7 @@ TEST(Add, SumsInFp32AndRoundsOnce) {
     for (DType of_y : both)
       for (DType of_a : both)
         for (DType of_b : both) {
-          OwnedTensor a = random_tensor({n}, of_a, 1), b = random_tensor({n}, of_b, 2, 100), y({n}, of_y);
+          DeviceTensor a = random_tensor({n}, of_a, 1), b = random_tensor({n}, of_b, 2, 100), y({n}, of_y);
           add(y, a, b);
           Values expected = to_doubles(a), more = to_doubles(b);
           for (size_t i = 0; i < expected.size(); ++i) expected[i] = float(expected[i]) + float(more[i]);
@@ -65,8 +65,8 @@ TEST(Add, SumsInFp32AndRoundsOnce) {
 }
 
 TEST(Add, MayOverwriteAnArgument) {
-  OwnedTensor a = random_tensor({1000}, DType::f32, 1), b = random_tensor({1000}, DType::bf16, 2),
-              y({1000}, DType::f32);
+  DeviceTensor a = random_tensor({1000}, DType::f32, 1), b = random_tensor({1000}, DType::bf16, 2),
+               y({1000}, DType::f32);
   add(y, a, b);
   add(a, a, b);
   EXPECT_TRUE(same_bits(a, y));
@@ -75,7 +75,7 @@ TEST(Add, MayOverwriteAnArgument) {
 TEST(FillAndScale, EveryElementAndNoOther) {
   for (DType dtype : {DType::f32, DType::bf16})
     for (int64_t n : kSizes) {
-      OwnedTensor whole = random_tensor({n + 20}, dtype, 1);
+      DeviceTensor whole = random_tensor({n + 20}, dtype, 1);
       Tensor middle = whole.tensor.slice(0, 10, n + 10);
       Values before = to_doubles(whole), expected = before;
       scale(middle, -0.5f);
@@ -90,7 +90,7 @@ TEST(FillAndScale, EveryElementAndNoOther) {
 TEST(Sums, AreExactToDouble) {
   for (DType dtype : {DType::f32, DType::bf16})
     for (int64_t n : kSizes) {
-      OwnedTensor x = random_tensor({n}, dtype, uint64_t(n) + 3, 1, 0.3);
+      DeviceTensor x = random_tensor({n}, dtype, uint64_t(n) + 3, 1, 0.3);
       long double total = 0, squares = 0;
       for (double value : to_doubles(x)) {
         total += value;
@@ -113,18 +113,18 @@ TEST(Sums, NeitherOverflowNorVanishInFp32) {
 TEST(Sums, ShowNonFiniteValuesWhereverTheyStand) {
   for (int64_t n : {1, 9, 5000})
     for (int64_t at : {int64_t(0), n / 2, n - 1}) {
-      OwnedTensor x = random_tensor({n}, DType::f32, 1);
-      x.tensor.as<float>()[at] = INFINITY;
+      DeviceTensor x = random_tensor({n}, DType::f32, 1);
+      set_element(x, at, INFINITY);
       EXPECT_TRUE(std::isinf(sum_of_squares(x)));
       EXPECT_TRUE(std::isinf(sum(x)));
-      x.tensor.as<float>()[at] = NAN;
+      set_element(x, at, NAN);
       EXPECT_TRUE(std::isnan(sum_of_squares(x)));
       EXPECT_TRUE(std::isnan(sum(x)));
     }
 }
 
 TEST(Sums, DoNotDependOnThreads) {
-  OwnedTensor x = random_tensor({200003}, DType::f32, 1);
+  DeviceTensor x = random_tensor({200003}, DType::f32, 1);
   int threads = omp_get_max_threads();
   std::vector<double> sums, squares;
   for (int count : {1, 2, 3, 7}) {
@@ -138,7 +138,7 @@ TEST(Sums, DoNotDependOnThreads) {
 }
 
 TEST(Elementwise, ErrorsNameBothValues) {
-  OwnedTensor a({3}, DType::f32), b({4}, DType::f32), matrix({4, 6}, DType::f32);
+  DeviceTensor a({3}, DType::f32), b({4}, DType::f32), matrix({4, 6}, DType::f32);
   auto message = [](auto&& f) -> std::string {
     try {
       f();
@@ -150,7 +150,7 @@ TEST(Elementwise, ErrorsNameBothValues) {
   EXPECT_THAT(message([&] { convert(a, b); }), ::testing::HasSubstr("[3] from [4]"));
   EXPECT_THAT(message([&] { add(a, a, b); }), ::testing::HasSubstr("[3] and [4]"));
   EXPECT_THAT(message([&] { fill(matrix.tensor.slice(1, 0, 3), 1); }), ::testing::HasSubstr("not contiguous"));
-  EXPECT_THAT(message([&] { sum(OwnedTensor({3}, DType::i32)); }), ::testing::HasSubstr("int32"));
+  EXPECT_THAT(message([&] { sum(DeviceTensor({3}, DType::i32)); }), ::testing::HasSubstr("int32"));
 }
 
 TEST(Elementwise, MetaDeviceRunsNothing) {

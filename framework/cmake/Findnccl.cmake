@@ -1,0 +1,15 @@
+# NCCL by its library and header.
+include(FindPackageHandleStandardArgs)
+find_package(CUDAToolkit QUIET)
+find_library(nccl_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+find_path(nccl_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(nccl_INCLUDE_DIR)
+  file(STRINGS ${nccl_INCLUDE_DIR}/nccl.h nccl_lines REGEX "#define NCCL_(MAJOR|MINOR|PATCH) ")
+  string(REGEX REPLACE "[^0-9]*([0-9]+)[^0-9]*([0-9]+)[^0-9]*([0-9]+).*" "\\1.\\2.\\3" nccl_VERSION "${nccl_lines}")
+endif()
+find_package_handle_standard_args(nccl REQUIRED_VARS nccl_LIBRARY nccl_INCLUDE_DIR VERSION_VAR nccl_VERSION)
+if(nccl_FOUND AND NOT TARGET nccl::nccl)
+  add_library(nccl::nccl UNKNOWN IMPORTED)
+  set_target_properties(nccl::nccl PROPERTIES IMPORTED_LOCATION ${nccl_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${nccl_INCLUDE_DIR})
+endif()

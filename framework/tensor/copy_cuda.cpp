@@ -1,0 +1,17 @@
+#include "framework/tensor/copy_cuda.h"
+
+#include "framework/tensor/cuda_call.h"
+
+namespace keel::cuda {
+
+void copy_rows(const CopyRows& rows, void* stream) {
+  const auto queue = static_cast<cudaStream_t>(stream);
+  if (rows.rows == 1) {
+    KEEL_CUDA(cudaMemcpyAsync(rows.to, rows.from, size_t(rows.row_bytes), cudaMemcpyDefault, queue));
+    return;
+  }
+  KEEL_CUDA(cudaMemcpy2DAsync(rows.to, size_t(rows.to_stride_bytes), rows.from, size_t(rows.from_stride_bytes),
+                              size_t(rows.row_bytes), size_t(rows.rows), cudaMemcpyDefault, queue));
+}
+
+}  // namespace keel::cuda

@@ -1,0 +1,23 @@
+// The CUDA twin of copy.h.
+#pragma once
+
+#include <cstdint>
+
+namespace keel {
+
+struct CopyRows {
+  void* to;
+  const void* from;
+  int64_t rows;
+  int64_t row_bytes;
+  int64_t to_stride_bytes;
+  int64_t from_stride_bytes;
+};
+
+namespace cuda {
+
+// Starts the copy on `stream` (cudaStream_t); the runtime knows from the addresses what lies where.
+void copy_rows(const CopyRows& rows, void* stream);
+
+}  // namespace cuda
+}  // namespace keel

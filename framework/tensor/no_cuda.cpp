@@ -1,0 +1,54 @@
+// Stands in the place of the *_cuda.cpp files in a build without CUDA.
+#include "framework/base/error.h"
+#include "framework/tensor/buffer_cuda.h"
+#include "framework/tensor/copy_cuda.h"
+#include "framework/tensor/stream_cuda.h"
+
+namespace keel::cuda {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw input_error("this build has no CUDA: configure with the preset cuda, or choose device: cpu");
+}
+
+}  // namespace
+
+std::byte* allocate(Device, int64_t) {
+  refuse();
+}
+void release(std::byte*) {}
+std::byte* allocate_pinned(int64_t) {
+  refuse();
+}
+void release_pinned(std::byte*) {}
+
+void copy_rows(const CopyRows&, void*) {
+  refuse();
+}
+
+void* make_stream(Device) {
+  refuse();
+}
+void destroy_stream(void*) {}
+void synchronize_stream(void*) {
+  refuse();
+}
+void stream_wait(void*, void*) {
+  refuse();
+}
+
+void* make_event(Device) {
+  refuse();
+}
+void destroy_event(void*) {}
+void record_event(void*, void*) {
+  refuse();
+}
+bool event_is_done(void*) {
+  refuse();
+}
+void synchronize_event(void*) {
+  refuse();
+}
+
+}  // namespace keel::cuda

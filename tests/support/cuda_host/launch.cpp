@@ -1,0 +1,87 @@
+#include "tests/support/cuda_host/launch.h"
+
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+
+#include "tests/support/cuda_host/faults.h"
+#include "tests/support/cuda_host/memory.h"
+#include "tests/support/cuda_host/settings.h"
+
+namespace keel::cuda_host {
+namespace {
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value ? std::atoll(value) : otherwise;
+}
+
+// Blocks in the order number * step modulo their count, from a start that the seed gives: step and count have no
+// common factor, so each comes once.
+struct BlockOrder {
+  BlockOrder(int64_t count, uint64_t seed) : count(count), start(int64_t(seed % uint64_t(count))) {
+    step = 1 + int64_t((seed >> 20) % uint64_t(count));
+    while (std::gcd(step, count) != 1) ++step;
+  }
+  int64_t operator[](int64_t i) const { return (start + i * step) % count; }
+  int64_t count, start, step = 1;
+};
+
+void run_grid(const Kernel& kernel, uint64_t seed, int run) {
+  const dim3 grid = kernel.grid;
+  const BlockOrder order(int64_t(grid.x) * grid.y * grid.z, seed);
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t i = 0; i < order.count; ++i) {
+    const auto block = uint64_t(order[i]);
+    if (recorded_fault().empty())
+      run_block(kernel,
+                {unsigned(block % grid.x), unsigned(block / grid.x % grid.y), unsigned(block / grid.x / grid.y)},
+                seed ^ block * 0x9e3779b97f4a7c15u, run);
+  }
+}
+
+}  // namespace
+
+bool checks_are_on() {
+  static const bool on = from_environment("KEEL_CUDA_HOST_CHECK", 1) != 0;
+  return on;
+}
+
+uint64_t seed() {
+  static const auto value = uint64_t(from_environment("KEEL_CUDA_HOST_SEED", 1)) * 0x2545f4914f6cdd1du;
+  return value;
+}
+
+int device_count() {
+  static const auto value = int(from_environment("KEEL_CUDA_HOST_DEVICES", 8));
+  return value;
+}
+
+cudaError_t check_launch(const Kernel& kernel) {
+  const dim3 grid = kernel.grid, block = kernel.block;
+  const bool empty = grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0;
+  const bool grid_fits = grid.x <= 0x7fffffffu && grid.y <= kMostBlocksY && grid.z <= kMostBlocksY;
+  const bool block_fits = block.x <= kMostThreads && block.y <= kMostThreads && block.z <= 64 &&
+                          uint64_t(block.x) * block.y * block.z <= kMostThreads;
+  if (empty || !grid_fits || !block_fits) return cudaErrorInvalidConfiguration;
+  return kernel.shared_bytes <= kMostSharedBytesPerBlock ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+bool execute(const Kernel& kernel) {
+  DeviceAccess access;
+  if (!checks_are_on()) {
+    run_grid(kernel, seed(), 0);
+    return recorded_fault().empty();
+  }
+  const Snapshot before;
+  run_grid(kernel, seed(), 0);
+  if (!recorded_fault().empty()) return false;
+  const Snapshot after;
+  before.restore_with_other_fresh_values();
+  run_grid(kernel, ~seed(), 1);
+  const std::string difference = after.compare_and_restore();
+  if (!difference.empty()) record_fault(difference);
+  return recorded_fault().empty();
+}
+
+}  // namespace keel::cuda_host

@@ -1,0 +1,230 @@
+// The CUDA runtime calls that Keel uses, besides streams and events (streams.cpp).
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "tests/support/cuda_host/faults.h"
+#include "tests/support/cuda_host/launch.h"
+#include "tests/support/cuda_host/memory.h"
+#include "tests/support/cuda_host/settings.h"
+#include "tests/support/cuda_host/streams.h"
+
+using namespace keel::cuda_host;
+
+namespace {
+
+thread_local int current_device = 0;
+
+enum class Side { device, pinned, pageable, wrong };
+
+// What all bytes are. `wrong`: partly in an allocation, or in one that was freed.
+Side side_of(const void* address, size_t bytes) {
+  if (lies_in(address, bytes, MemoryKind::device)) return Side::device;
+  if (lies_in(address, bytes, MemoryKind::pinned)) return Side::pinned;
+  return is_known(address) ? Side::wrong : Side::pageable;
+}
+
+bool fits(cudaMemcpyKind kind, Side to, Side from) {
+  switch (kind) {
+    case cudaMemcpyDefault:
+      return true;
+    case cudaMemcpyHostToHost:
+      return to != Side::device && from != Side::device;
+    case cudaMemcpyHostToDevice:
+      return to == Side::device && from != Side::device;
+    case cudaMemcpyDeviceToHost:
+      return to != Side::device && from == Side::device;
+    default:
+      return to == Side::device && from == Side::device;
+  }
+}
+
+struct Rows {
+  void* to;
+  size_t to_stride_bytes;
+  const void* from;
+  size_t from_stride_bytes, row_bytes, rows;
+
+  size_t span(size_t stride_bytes) const { return rows == 0 ? 0 : (rows - 1) * stride_bytes + row_bytes; }
+};
+
+void move(const Rows& copy) {
+  DeviceAccess access;
+  for (size_t row = 0; row < copy.rows; ++row)
+    std::memcpy(static_cast<std::byte*>(copy.to) + row * copy.to_stride_bytes,
+                static_cast<const std::byte*>(copy.from) + row * copy.from_stride_bytes, copy.row_bytes);
+}
+
+// Ordinary memory is read before the call returns, and written before it returns; pinned memory when the stream gets
+// there.
+cudaError_t start_copy(const Rows& copy, cudaMemcpyKind kind, cudaStream_t stream) {
+  const Side to = side_of(copy.to, copy.span(copy.to_stride_bytes));
+  const Side from = side_of(copy.from, copy.span(copy.from_stride_bytes));
+  const bool strides_fit =
+      copy.rows <= 1 || (copy.to_stride_bytes >= copy.row_bytes && copy.from_stride_bytes >= copy.row_bytes);
+  if (to == Side::wrong || from == Side::wrong || !fits(kind, to, from) || !strides_fit)
+    return with_error(cudaErrorInvalidValue);
+  const cudaError_t error = enqueue(stream, [copy] { move(copy); });
+  if (error != cudaSuccess) return error;
+  return to == Side::pageable || from == Side::pageable ? cudaStreamSynchronize(stream) : cudaSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaMalloc(void** address, size_t bytes) {
+  explain_segmentation_faults();
+  if (broken() != cudaSuccess) return with_error(broken());
+  *address = bytes == 0 ? nullptr : allocate(bytes, MemoryKind::device);
+  return with_error(*address || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFree(void* address) {
+  const cudaError_t error = drain_all();  // as the real one waits for the device
+  if (address && !release(address, MemoryKind::device)) return with_error(cudaErrorInvalidValue);
+  return error;
+}
+
+cudaError_t cudaMallocHost(void** address, size_t bytes) {
+  explain_segmentation_faults();
+  *address = allocate(bytes, MemoryKind::pinned);
+  return with_error(*address ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void* address) {
+  const cudaError_t error = drain_all();
+  if (address && !release(address, MemoryKind::pinned)) return with_error(cudaErrorInvalidValue);
+  return error;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  return start_copy({to, bytes, from, bytes, bytes, 1}, kind, stream);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride_bytes, const void* from, size_t from_stride_bytes,
+                              size_t row_bytes, size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
+  return start_copy({to, to_stride_bytes, from, from_stride_bytes, row_bytes, rows}, kind, stream);
+}
+
+cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream) {
+  if (bytes > 0 && side_of(address, bytes) != Side::device) return with_error(cudaErrorInvalidValue);
+  return enqueue(stream, [=] {
+    DeviceAccess access;
+    std::memset(address, value, bytes);
+  });
+}
+
+cudaError_t cudaMemset(void* address, int value, size_t bytes) {
+  const cudaError_t error = cudaMemsetAsync(address, value, bytes, nullptr);
+  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  *total_bytes = kDeviceBytes;
+  *free_bytes = kDeviceBytes - allocated_bytes();
+  return with_error(broken());
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = device_count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= device_count()) return with_error(cudaErrorInvalidDevice);
+  current_device = device;
+  return with_error(broken());
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  return drain_all();
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device < 0 || device >= device_count()) return with_error(cudaErrorInvalidDevice);
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = kMultiprocessors;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = int(kMostSharedBytesPerBlock);
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      return cudaSuccess;
+    default:
+      return with_error(cudaErrorInvalidValue);
+  }
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= device_count()) return with_error(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "H200 stand-in on the CPU");
+  properties->major = 9;
+  properties->totalGlobalMem = kDeviceBytes;
+  properties->multiProcessorCount = kMultiprocessors;
+  properties->maxThreadsPerBlock = int(kMostThreads);
+  properties->sharedMemPerBlock = 48 << 10;
+  properties->sharedMemPerBlockOptin = kMostSharedBytesPerBlock;
+  properties->sharedMemPerMultiprocessor = 228 << 10;
+  properties->regsPerBlock = 65536;
+  properties->warpSize = 32;
+  properties->maxThreadsPerMultiProcessor = 2048;
+  return cudaSuccess;
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    default:
+      return "an error that this stand-in never returns";
+  }
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  thread_local std::string sentence;
+  sentence = error == cudaErrorLaunchFailure ? recorded_fault() : cudaGetErrorName(error);
+  return sentence.c_str();
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,67 @@
+// The device under test. A test binary that is written with these runs on the CPU and, with KEEL_TEST_DEVICE=cuda in
+// the environment (ctest: NAME_cuda), on a GPU or its stand-in: tensors are made there, values come and go by copies.
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "framework/tensor/buffer.h"
+#include "framework/tensor/copy.h"
+
+namespace keel::testing {
+
+inline Device test_device() {
+  const char* name = std::getenv("KEEL_TEST_DEVICE");
+  return {name && std::string_view(name) == "cuda" ? DeviceKind::cuda : DeviceKind::cpu};
+}
+
+// Zero-filled, on the device under test.
+struct DeviceTensor : OwnedTensor {
+  DeviceTensor() = default;
+  DeviceTensor(const Shape& shape, DType dtype) : OwnedTensor(shape, dtype, test_device()) {}
+};
+
+// The bytes from a view's first element to its last, on the CPU: the view's own, or a copy that put_back() returns.
+class OnHost {
+ public:
+  explicit OnHost(const ConstTensor& tensor) : data_(const_cast<void*>(tensor.data())) {
+    if (tensor.device().kind != DeviceKind::cuda || tensor.elements() == 0) return;
+    int64_t span = 1;
+    for (int dim = 0; dim < tensor.dims(); ++dim) span += (tensor.size(dim) - 1) * tensor.stride(dim);
+    there_ = Tensor(data_, {span}, tensor.dtype(), tensor.device());
+    here_ = OwnedTensor({span}, tensor.dtype());
+    copy(here_, there_);
+    data_ = here_.tensor.data();
+  }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  void put_back() const {
+    if (there_.defined()) copy(there_, here_);
+  }
+
+ private:
+  void* data_;
+  Tensor there_;
+  OwnedTensor here_;
+};
+
+// A vector's values on the device under test.
+template <class T>
+DeviceTensor device_tensor(const std::vector<T>& values) {
+  DeviceTensor tensor({int64_t(values.size())}, dtype_of<T>());
+  copy(tensor, ConstTensor(values.data(), tensor.tensor.shape(), dtype_of<T>()));
+  return tensor;
+}
+
+// Sets one element of a contiguous tensor.
+template <class T>
+void set_element(const Tensor& tensor, int64_t index, T value) {
+  const OnHost host(tensor);
+  host.as<T>()[index] = value;
+  host.put_back();
+}
+
+}  // namespace keel::testing
