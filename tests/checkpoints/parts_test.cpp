@@ -193,5 +193,13 @@ TEST_F(Parts, FailureAtTheEnd) {
   EXPECT_EQ(verify(), "");
 }
 
+// And where a part cannot be put in place, it does not come at all.
+TEST_F(Parts, FailureOfAPart) {
+  fs::create_directory(part(1, 50));
+  EXPECT_NE(io::message_of([&] { save_parts(folder / file_name(50)); }), "");
+  EXPECT_THAT(parts_of(folder / file_name(50)), ElementsAre(part(1, 50)));
+  EXPECT_THAT(complete_files(folder.path()), ElementsAre(path));
+}
+
 }  // namespace
 }  // namespace keel::checkpoints
