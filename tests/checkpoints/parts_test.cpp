@@ -169,6 +169,7 @@ TEST_F(Parts, LeftoversOldAndLaterOnes) {
   for (int64_t step : {10, 20, 50}) save_parts(folder / file_name(step), 2);
   io::spill(part(0, 60), "renamed, but not linked yet");
   io::spill(part(1, 60) + ".writing", "half");
+  io::spill(part(1, 60) + ".writing.locktest.0", "");
   remove_leftovers(folder.path());
   EXPECT_FALSE(fs::exists(part(0, 60)) || fs::exists(part(1, 60) + ".writing"));
   EXPECT_TRUE(fs::exists(part(1, 50)) && fs::exists(part(2, 40)));
