@@ -52,7 +52,9 @@ void remove_leftovers(const std::string& directory) {
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(directory, absent)) {
     const std::string path = entry.path();
-    if (!path.ends_with(".h5.writing") && !orphan(path)) continue;
+    // MPI-IO puts files of its own beside the one that it writes: NAME.locktest.0.
+    const bool writing = entry.path().filename().string().find(".h5.writing") != std::string::npos;
+    if (!writing && !orphan(path)) continue;
     std::error_code failed;
     if (fs::remove(path, failed))
       log::info("removed {}, left behind by a save that did not end", path);

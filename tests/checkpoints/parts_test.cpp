@@ -169,6 +169,7 @@ TEST_F(Parts, LeftoversOldAndLaterOnes) {
   for (int64_t step : {10, 20, 50}) save_parts(folder / file_name(step), 2);
   io::spill(part(0, 60), "renamed, but not linked yet");
   io::spill(part(1, 60) + ".writing", "half");
+  io::spill(part(1, 60) + ".writing.locktest.0", "");
   remove_leftovers(folder.path());
   EXPECT_FALSE(fs::exists(part(0, 60)) || fs::exists(part(1, 60) + ".writing"));
   EXPECT_TRUE(fs::exists(part(1, 50)) && fs::exists(part(2, 40)));
@@ -191,6 +192,14 @@ TEST_F(Parts, FailureAtTheEnd) {
   EXPECT_THAT(parts_of(folder / file_name(50)), IsEmpty());
   for (const std::string& name : names()) EXPECT_THAT(name, Not(HasSubstr(".writing")));
   EXPECT_EQ(verify(), "");
+}
+
+// And where a part cannot be put in place, it does not come at all.
+TEST_F(Parts, FailureOfAPart) {
+  fs::create_directory(part(1, 50));
+  EXPECT_NE(io::message_of([&] { save_parts(folder / file_name(50)); }), "");
+  EXPECT_THAT(parts_of(folder / file_name(50)), ElementsAre(part(1, 50)));
+  EXPECT_THAT(complete_files(folder.path()), ElementsAre(path));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One rank whose I/O thread does not come back: stuck DIRECTORY MOMENT, under mpirun.
+// One rank whose I/O thread does not come back, or late: stuck DIRECTORY MOMENT, under mpirun.
 #include <unistd.h>
 
 #include "checkpoints/agreement.h"
@@ -18,11 +18,17 @@ int main(int, char** arguments) {
       });
       return 0;
     }
-    if (stuck) io.submit(forever);
+    const bool slow = moment == "slow";  // longer than the limit of exchanges, shorter than that of saving
+    if (slow) world.all().set_time_limit(0.3);
+    if (stuck) slow ? io.submit([](io::IoContext&) { sleep(2); }) : io.submit(forever);
     State state(world.all(), {.tensor = 1, .data = world.size()});
     state.fill();
     write_checkpoint(world.all(), io, state.tensors(), some_run_state(),
-                     {.path = path, .io_comm = world.io_comm(), .tile_elements = 16, .io_limit_seconds = 0.5});
+                     {.path = path,
+                      .io_comm = world.io_comm(),
+                      .tile_elements = 16,
+                      .io_limit_seconds = slow ? kIoLimit_seconds : 0.5});
+    require(world.all().set_time_limit(60) == 0.3, "the limit of exchanges is another one after a save");
     return 0;
   });
 }

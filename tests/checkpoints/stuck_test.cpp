@@ -1,4 +1,4 @@
-// A disk that does not answer ends the run, on all ranks, with a line that says where.
+// A disk that does not answer ends the run, on all ranks, with a line that says where; a slow one does not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,6 +32,12 @@ TEST(Stuck, ASaveEndsOnAllRanks) {
   EXPECT_EQ(ended.code, 1) << ended.output;
   EXPECT_THAT(ended.ours, Contains(HasSubstr("opening ")));
   EXPECT_THAT(ended.ours, Contains(HasSubstr("or another rank is stuck")));
+}
+
+// CASES R77: a save may take far longer than an exchange of training.
+TEST(Stuck, ASlowDiskIsWaitedFor) {
+  const testing::Ended ended = run_stuck("slow");
+  EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
 }  // namespace

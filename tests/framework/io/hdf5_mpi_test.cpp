@@ -103,6 +103,10 @@ TEST_F(SharedFile, LargeTransfersGoInPiecesAndCollectiveOnesAreRefused) {
                 HasSubstr("48 B in one collective transfer, and MPI-IO takes 28 B"));
     EXPECT_THAT(message_of([&] { dataset.read<float>(back, mine, Transfer::collective); }), HasSubstr("in parts"));
     dataset.close(), file.close();
+    options.largest_transfer_bytes = 2;  // less than one element: no piece is small enough
+    File small = File::open(c, path, Access::read_write, options);
+    EXPECT_THAT(message_of([&] { small.open_dataset("x").write<float>(values, mine); }), HasSubstr("no pieces"));
+    small.close();
   });
   MPI_Barrier(MPI_COMM_WORLD);
   const auto all =
