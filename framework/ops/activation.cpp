@@ -26,9 +26,8 @@ void activation_forward(Tensor y, ConstTensor x, ActivationKind kind) {
 
 void activation_backward(Tensor dx, ConstTensor dy, ConstTensor x, ActivationKind kind) {
   check("activation_backward", dy, x, kind);
-  require(dx.shape() == x.shape() && dx.dtype() == x.dtype(),
-          "activation_backward: dx {} {} must be like x {} {}", name_of(dx.dtype()), dx.shape(), name_of(x.dtype()),
-          x.shape());
+  require(dx.shape() == x.shape() && dx.dtype() == x.dtype(), "activation_backward: dx {} {} must be like x {} {}",
+          name_of(dx.dtype()), dx.shape(), name_of(x.dtype()), x.shape());
   run_twin(device_of(dx, dy, x), cpu::activation_backward, cuda::activation_backward, dx, dy, x, kind);
 }
 

@@ -11,7 +11,9 @@ namespace {
 constexpr float kGeluSlope = 1.5957691216057308f;
 constexpr float kGeluCube = 0.044715f;
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+__device__ __forceinline__ float sigmoid(float x) {
+  return 1.f / (1.f + expf(-x));
+}
 
 struct ValueAndSlope {
   float value, slope;

@@ -1,5 +1,4 @@
 #include "framework/ops/bias_cuda.h"
-
 #include "framework/ops/kernel.h"
 
 namespace keel::ops::cuda {

@@ -1,5 +1,4 @@
 #include "framework/ops/embedding_cuda.h"
-
 #include "framework/ops/kernel.h"
 
 namespace keel::ops::cuda {

@@ -1,8 +1,8 @@
 #include "framework/ops/kernel.h"
 #include "framework/ops/norm_cuda.h"
 
-// A block per row: each row comes from memory once and stays in shared memory, as fp32, for the passes over it. A thread
-// reads back only what it wrote itself, so the passes need no barriers but those of the sums.
+// A block per row: each row comes from memory once and stays in shared memory, as fp32, for the passes over it. A
+// thread reads back only what it wrote itself, so the passes need no barriers but those of the sums.
 namespace keel::ops::cuda {
 namespace {
 
@@ -206,9 +206,8 @@ size_t shared_bytes(int64_t rows, int64_t width) {
 template <class F>
 void dispatch(DType stream, DType activation, int width, const F& f) {
   dispatch_device_float(stream, [&]<class X>() {
-    dispatch_device_float(activation, [&]<class Y>() {
-      dispatch_width(width, [&]<int N>() { f.template operator()<X, Y, N>(); });
-    });
+    dispatch_device_float(
+        activation, [&]<class Y>() { dispatch_width(width, [&]<int N>() { f.template operator()<X, Y, N>(); }); });
   });
 }
 
@@ -226,12 +225,9 @@ void norm_forward(const NormForward& call) {
   const Grid grid = grid_for(x);
   const int width = norm_width(x, call.weights, call.y, call.sum, call.branch);
   dispatch(x.dtype(), call.y.dtype(), width, [&]<class X, class Y, int N>() {
-    const Forward<X, Y> arguments{at<Y>(call.y),
-                                  at<X>(call.sum),
-                                  at<float>(call.statistics.inverse),
-                                  at<float>(call.statistics.mean),
-                                  at<X>(x),
-                                  at<Y>(call.branch)};
+    const Forward<X, Y> arguments{
+        at<Y>(call.y), at<X>(call.sum),   at<float>(call.statistics.inverse), at<float>(call.statistics.mean),
+        at<X>(x),      at<Y>(call.branch)};
     launch(forward_rows<X, Y, N>, grid.blocks, grid.threads, shared_bytes(1, p.width),
            keel::cuda::current_stream(x.device()), arguments, p);
   });

@@ -50,7 +50,8 @@ TEST(Activation, StridedRowsAreTheSameBits) {
       DeviceTensor y_rows({9, 43}, dtype), dx_rows({9, wide + 3}, dtype), y({9, 37}, dtype), dx({9, wide}, dtype);
       const Tensor x_part = x_rows.tensor.slice(1, 0, wide), dy_part = dy_rows.tensor.slice(1, 0, 37);
       const Tensor y_part = y_rows.tensor.slice(1, 0, 37), dx_part = dx_rows.tensor.slice(1, 0, wide);
-      DeviceTensor x = tensor_of({9, wide}, dtype, to_doubles(x_part)), dy = tensor_of({9, 37}, dtype, to_doubles(dy_part));
+      DeviceTensor x = tensor_of({9, wide}, dtype, to_doubles(x_part)),
+                   dy = tensor_of({9, 37}, dtype, to_doubles(dy_part));
       ops::activation_forward(y_part, x_part, kind);
       ops::activation_backward(dx_part, dy_part, x_part, kind);
       ops::activation_forward(y, x, kind);

@@ -159,7 +159,7 @@ TEST(Adamw, WorksWithoutAComputeCopyAndOnNothing) {
 
 TEST(Adamw, ZeroGradientAndMomentsOnlyDecay) {
   DeviceTensor w = tensor_of({9}, DType::f32, Values(9, 2.0)), m({9}, DType::f32), v({9}, DType::f32),
-              g({9}, DType::f32);
+               g({9}, DType::f32);
   adamw({w, m, v, {}}, g, {.lr = 1, .decay = 0.25f});
   EXPECT_EQ(to_doubles(w), Values(9, 1.5));
 }
