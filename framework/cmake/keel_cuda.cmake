@@ -14,7 +14,11 @@ if(KEEL_CUDA STREQUAL off)
 elseif(KEEL_CUDA STREQUAL nvcc)
   set(CMAKE_CUDA_ARCHITECTURES ${KEEL_CUDA_ARCHITECTURES})
   # --fmad=false: kernels ask for FMA by name, as on the CPU, so both builds of a kernel round alike.
-  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 --fmad=false")
+  # --no-compress: a test reads the PTX in the objects.
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 --fmad=false --no-compress")
+  if(KEEL_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${KEEL_CCACHE})
+  endif()
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 13 has it
