@@ -2,7 +2,7 @@
 #   off    not at all: the no_cuda.cpp files stand in their place and say so when called
 #   nvcc   for GPUs: CUDA runtime, cuBLASLt, NCCL
 #   host   by g++ against tests/support/cuda_host, so that tests execute every kernel on machines without a GPU
-# Every library links keel_device, which carries the include path of <device/...> and the runtime.
+# Libraries with CUDA sources link keel_device, which carries the include path of <device/...> and the runtime.
 set(KEEL_CUDA off CACHE STRING "off, nvcc, or host (the CUDA sources by g++, executed on the CPU by tests)")
 set_property(CACHE KEEL_CUDA PROPERTY STRINGS off nvcc host)
 set(KEEL_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "GPU architectures that nvcc compiles for")
