@@ -5,7 +5,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages="g++ cmake ninja-build pkg-config git ca-certificates python3 bzip2
   openmpi-bin libopenmpi-dev libhdf5-openmpi-dev hdf5-tools libyaml-cpp-dev libdnnl-dev libhwy-dev libsentencepiece-dev
-  libcli11-dev nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev ccache"
+  libcli11-dev nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev ccache
+  libboost-context-dev"
 
 say() { printf '== %s\n' "$*"; }
 fail() { printf '!! %s\n' "$*" >&2; exit 1; }
@@ -34,12 +35,20 @@ install_packages() {
     fail "apt-get install failed: its own message is above"
 }
 
-# build PRESET [target...]
+# Whether there is a CUDA 13 toolkit; CMake then finds it too.
+find_cuda() {
+  local nvcc
+  nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || return 1
+  "$nvcc" --version | grep -q "release 1[3-9]" || return 1
+  export CUDACXX=$nvcc
+}
+
+# build PRESET [target...]; $cmake_options go to cmake.
 build() {
   local preset=$1
   shift
   say "building (preset $preset) in build-$preset"
-  cmake --preset "$preset" >"build-$preset.log" 2>&1 || { cat "build-$preset.log" >&2; fail "cmake failed: see above"; }
+  cmake --preset "$preset" ${cmake_options:-} >"build-$preset.log" 2>&1 || { cat "build-$preset.log" >&2; fail "cmake failed: see above"; }
   cmake --build "build-$preset" -j"$(nproc)" ${1:+--target "$@"} >>"build-$preset.log" 2>&1 ||
     { grep -aE "error|FAILED" "build-$preset.log" | head -40 >&2; fail "the build failed: all of it is in build-$preset.log"; }
 }

@@ -1,13 +1,34 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything and runs the whole test suite. Safe to run twice.
+# Installs what is missing, builds everything and runs the whole test suite. Safe to run twice. Where a CUDA 13 toolkit
+# is found, the GPU sources are compiled for sm_90a, and executed on the CPU by the device tests; no GPU is needed.
 #   ./launch/test.sh [ctest options, such as -R golden]
+# KEEL_NEEDS_CUDA=1 makes a missing toolkit a failure instead of a skip.
 set -euo pipefail
-case "${1:-}" in -h | --help) sed -n '2,3s/^# *//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,5s/^# *//p' "$0"; exit 0 ;; esac
 source "$(dirname "$0")/setup.sh"
 
-begin=$SECONDS
+# run_tests PRESET [ctest options]
+run_tests() {
+  local preset=$1
+  shift
+  say "testing (preset $preset)"
+  ctest --test-dir "build-$preset" --output-on-failure -j"$(nproc)" "$@" | grep -vE '^ +Start ' ||
+    fail "some tests failed: see above"
+}
+
+begin=$SECONDS skipped=0
 install_packages
 build ci
-say "testing"
-ctest --test-dir build-ci --output-on-failure -j"$(nproc)" "$@" | grep -vE '^ +Start ' || fail "some tests failed: see above"
-say "built and tested in $(((SECONDS - begin) / 60))m$(((SECONDS - begin) % 60))s"
+run_tests ci "$@"
+if find_cuda; then
+  build cuda-host device_tests
+  run_tests cuda-host -L device "$@"
+  cmake_options=-DKEEL_CUDA_ARCHITECTURES=90a build cuda device_tests
+  run_tests cuda -L resources "$@"
+elif [ "${KEEL_NEEDS_CUDA:-0}" = 1 ]; then
+  fail "no CUDA 13 toolkit: put its nvcc on the PATH or install it under /usr/local/cuda"
+else
+  say "skipped: the GPU sources, since there is no CUDA 13 toolkit (nvcc on the PATH or under /usr/local/cuda)"
+  skipped=1
+fi
+say "built and tested in $(((SECONDS - begin) / 60))m$(((SECONDS - begin) % 60))s, $skipped skipped"

@@ -2,7 +2,7 @@
 #   off    not at all: the no_cuda.cpp files stand in their place and say so when called
 #   nvcc   for GPUs: CUDA runtime, cuBLASLt, NCCL
 #   host   by g++ against tests/support/cuda_host, so that tests execute every kernel on machines without a GPU
-# Every library links keel_device, which carries the include path of <device/...> and the runtime.
+# Libraries with CUDA sources link keel_device, which carries the include path of <device/...> and the runtime.
 set(KEEL_CUDA off CACHE STRING "off, nvcc, or host (the CUDA sources by g++, executed on the CPU by tests)")
 set_property(CACHE KEEL_CUDA PROPERTY STRINGS off nvcc host)
 set(KEEL_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "GPU architectures that nvcc compiles for")
@@ -14,7 +14,11 @@ if(KEEL_CUDA STREQUAL off)
 elseif(KEEL_CUDA STREQUAL nvcc)
   set(CMAKE_CUDA_ARCHITECTURES ${KEEL_CUDA_ARCHITECTURES})
   # --fmad=false: kernels ask for FMA by name, as on the CPU, so both builds of a kernel round alike.
-  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 --fmad=false")
+  # --no-compress: a test reads the PTX in the objects.
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 --fmad=false --no-compress")
+  if(KEEL_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${KEEL_CCACHE})
+  endif()
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 13 has it

@@ -61,7 +61,7 @@ function(keel_test name)
     add_dependencies(device_tests test_${name})
     add_test(NAME ${name}_cuda COMMAND test_${name})
     set_tests_properties(${name}_cuda PROPERTIES TIMEOUT 300 LABELS "device;${ARG_LABELS}"
-                         ENVIRONMENT "OMP_NUM_THREADS=2;KEEL_TEST_DEVICE=cuda")
+                         ENVIRONMENT "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive;KEEL_TEST_DEVICE=cuda")
   endif()
 endfunction()
 

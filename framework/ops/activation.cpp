@@ -1,6 +1,7 @@
 #include "framework/ops/activation.h"
 
 #include "framework/ops/activation_cpu.h"
+#include "framework/ops/activation_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -20,7 +21,7 @@ void check(const char* op, ConstTensor narrow, ConstTensor wide, ActivationKind 
 
 void activation_forward(Tensor y, ConstTensor x, ActivationKind kind) {
   check("activation_forward", y, x, kind);
-  if (runs_on_cpu(y, x)) cpu::activation_forward(y, x, kind);
+  run_twin(device_of(y, x), cpu::activation_forward, cuda::activation_forward, y, x, kind);
 }
 
 void activation_backward(Tensor dx, Tensor y, ConstTensor dy, ConstTensor x, ActivationKind kind) {
@@ -28,7 +29,7 @@ void activation_backward(Tensor dx, Tensor y, ConstTensor dy, ConstTensor x, Act
   check("activation_backward", y, x, kind);
   require(dx.shape() == x.shape() && dx.dtype() == x.dtype(), "activation_backward: dx {} {} must be like x {} {}",
           name_of(dx.dtype()), dx.shape(), name_of(x.dtype()), x.shape());
-  if (runs_on_cpu(dx, y, dy, x)) cpu::activation_backward(dx, y, dy, x, kind);
+  run_twin(device_of(dx, y, dy, x), cpu::activation_backward, cuda::activation_backward, dx, y, dy, x, kind);
 }
 
 }  // namespace keel::ops

@@ -1,6 +1,7 @@
 #include "framework/ops/adamw.h"
 
 #include "framework/ops/adamw_cpu.h"
+#include "framework/ops/adamw_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -19,8 +20,8 @@ double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& ste
             name_of(state.compute.dtype()));
   }
   require(step.updates >= 1, "adamw: update {}, the first is 1", step.updates);
-  if (!runs_on_cpu(gradient, state.master, state.moment1, state.moment2, state.compute)) return 0;
-  return cpu::adamw(state, gradient, step);
+  const DeviceKind device = device_of(gradient, state.master, state.moment1, state.moment2, state.compute);
+  return run_twin(device, cpu::adamw, cuda::adamw, state, gradient, step);
 }
 
 }  // namespace keel::ops

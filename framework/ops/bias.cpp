@@ -1,20 +1,15 @@
 #include "framework/ops/bias.h"
 
+#include "framework/ops/bias_cpu.h"
+#include "framework/ops/bias_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
 
 void add_bias(Tensor y, ConstTensor bias) {
   require(y.contiguous() && y.size(-1) == bias.elements(), "a bias {} on {}", bias.shape(), y.shape());
-  if (!runs_on_cpu(y, bias)) return;
-  const int64_t width = bias.elements(), rows = y.elements() / width;
-  dispatch_float(y.dtype(), [&]<class T>() {
-    T* values = y.as<T>();
-    const float* b = bias.as<float>();
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t i = 0; i < width; ++i) values[row * width + i] = T(float(values[row * width + i]) + b[i]);
-  });
+  require(bias.dtype() == DType::f32, "a {} bias, must be fp32", name_of(bias.dtype()));
+  run_twin(device_of(y, bias), cpu::add_bias, cuda::add_bias, y, bias);
 }
 
 }  // namespace keel::ops

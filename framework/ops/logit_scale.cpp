@@ -1,5 +1,7 @@
 #include "framework/ops/logit_scale.h"
 
+#include "framework/ops/logit_scale_cpu.h"
+#include "framework/ops/logit_scale_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -8,21 +10,20 @@ namespace {
 void check(ConstTensor heads, ConstTensor w) {
   require(!w.defined() || w.elements() == heads.elements() || w.elements() == 1, "logit scale: {} for {} heads",
           w.shape(), heads.elements());
+  for (const ConstTensor& tensor : {heads, w})
+    require(tensor.dtype() == DType::f32, "logit scale: a {} tensor, must be fp32", name_of(tensor.dtype()));
 }
 
 }  // namespace
 
 void logit_scale_forward(Tensor g, ConstTensor w, float g0) {
   check(g, w);
-  if (!runs_on_cpu(g, w)) return;
-  for (int64_t h = 0; h < g.elements(); ++h)
-    g.as<float>()[h] = w.defined() ? g0 * w.as<float>()[w.elements() == 1 ? 0 : h] : g0;
+  run_twin(device_of(g, w), cpu::logit_scale_forward, cuda::logit_scale_forward, g, w, g0);
 }
 
 void logit_scale_backward(Tensor dw, ConstTensor dg, float g0) {
   check(dg, dw);
-  if (!runs_on_cpu(dw, dg)) return;
-  for (int64_t h = 0; h < dg.elements(); ++h) dw.as<float>()[dw.elements() == 1 ? 0 : h] += g0 * dg.as<float>()[h];
+  run_twin(device_of(dw, dg), cpu::logit_scale_backward, cuda::logit_scale_backward, dw, dg, g0);
 }
 
 }  // namespace keel::ops

@@ -1,6 +1,12 @@
 // Stands in the place of the *_cuda.cu files in a build without CUDA. Tensors on a GPU cannot be made there, so none of
 // these is ever reached by a user.
+#include "framework/ops/activation_cuda.h"
+#include "framework/ops/adamw_cuda.h"
+#include "framework/ops/bias_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
+#include "framework/ops/embedding_cuda.h"
+#include "framework/ops/logit_scale_cuda.h"
+#include "framework/ops/norm_cuda.h"
 
 namespace keel::ops::cuda {
 namespace {
@@ -11,6 +17,18 @@ namespace {
 
 }  // namespace
 
+void activation_forward(Tensor, ConstTensor, ActivationKind) {
+  refuse();
+}
+void activation_backward(Tensor, ConstTensor, ConstTensor, ActivationKind) {
+  refuse();
+}
+double adamw(const AdamwState&, ConstTensor, const AdamwStep&) {
+  refuse();
+}
+void add_bias(Tensor, ConstTensor) {
+  refuse();
+}
 void convert(Tensor, ConstTensor) {
   refuse();
 }
@@ -27,6 +45,24 @@ double sum_of_squares(ConstTensor) {
   refuse();
 }
 double sum(ConstTensor) {
+  refuse();
+}
+void embedding_forward(Tensor, ConstTensor, ConstTensor, int64_t, float) {
+  refuse();
+}
+void embedding_backward(Tensor, ConstTensor, ConstTensor, int64_t, float) {
+  refuse();
+}
+void logit_scale_forward(Tensor, ConstTensor, float) {
+  refuse();
+}
+void logit_scale_backward(Tensor, ConstTensor, float) {
+  refuse();
+}
+void norm_forward(const NormForward&) {
+  refuse();
+}
+void norm_backward(const NormBackward&, const NormGradients&) {
   refuse();
 }
 

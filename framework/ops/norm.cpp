@@ -1,6 +1,7 @@
 #include "framework/ops/norm.h"
 
 #include "framework/ops/norm_cpu.h"
+#include "framework/ops/norm_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -39,8 +40,8 @@ void norm_forward(Tensor y, NormStatistics statistics, ConstTensor x, const Norm
   const char* op = "norm_forward";
   check_norm(op, x, statistics, weights, options);
   check_rows(op, "y", y, x);
-  if (runs_on_cpu(y, x, statistics.inverse, statistics.mean, weights.weight, weights.bias))
-    cpu::norm_forward({y, {}, statistics, x, {}, weights, options});
+  const DeviceKind device = device_of(y, x, statistics.inverse, statistics.mean, weights.weight, weights.bias);
+  run_twin(device, cpu::norm_forward, cuda::norm_forward, NormForward{y, {}, statistics, x, {}, weights, options});
 }
 
 void residual_norm_forward(Tensor y, Tensor sum, NormStatistics statistics, ConstTensor residual, ConstTensor branch,
@@ -52,8 +53,10 @@ void residual_norm_forward(Tensor y, Tensor sum, NormStatistics statistics, Cons
   check_rows(op, "branch", branch, residual);
   check_same(op, "residual and sum", residual, sum);
   check_same(op, "branch and y", branch, y);
-  if (runs_on_cpu(y, sum, residual, branch, statistics.inverse, statistics.mean, weights.weight, weights.bias))
-    cpu::norm_forward({y, sum, statistics, residual, branch, weights, options});
+  const DeviceKind device =
+      device_of(y, sum, residual, branch, statistics.inverse, statistics.mean, weights.weight, weights.bias);
+  run_twin(device, cpu::norm_forward, cuda::norm_forward,
+           NormForward{y, sum, statistics, residual, branch, weights, options});
 }
 
 void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, ConstTensor x,
@@ -67,9 +70,10 @@ void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, Co
   check_vector(op, "the gradient of the weight", gradients.d_weight, x.size(1));
   require(gradients.d_bias.defined() == weights.bias.defined(), "{}: a bias and its gradient come together", op);
   if (weights.bias.defined()) check_vector(op, "the gradient of the bias", gradients.d_bias, x.size(1));
-  if (runs_on_cpu(dx, dy, x, statistics.inverse, statistics.mean, weights.weight, weights.bias, gradients.d_weight,
-                  gradients.d_bias))
-    cpu::norm_backward({dx, dy, x, statistics, weights, options, accumulate}, gradients);
+  const DeviceKind device = device_of(dx, dy, x, statistics.inverse, statistics.mean, weights.weight, weights.bias,
+                                      gradients.d_weight, gradients.d_bias);
+  run_twin(device, cpu::norm_backward, cuda::norm_backward,
+           NormBackward{dx, dy, x, statistics, weights, options, accumulate}, gradients);
 }
 
 }  // namespace keel::ops

@@ -131,7 +131,7 @@ void dispatch_both(DType stream, DType activation, const F& f) {
                  [&]<class X>() { dispatch_float(activation, [&]<class Y>() { f.template operator()<X, Y>(); }); });
 }
 
-void forward_rows(const cpu::NormForward& call, int64_t begin, int64_t end) {
+void forward_rows(const NormForward& call, int64_t begin, int64_t end) {
   const int64_t width = call.y.size(1);
   const Parameters p(call.weights, call.options, width);
   dispatch_both(call.residual.dtype(), call.y.dtype(), [&]<class X, class Y>() {
@@ -150,7 +150,7 @@ void forward_rows(const cpu::NormForward& call, int64_t begin, int64_t end) {
   });
 }
 
-void backward_rows(const cpu::NormBackward& call, float* few, int64_t begin, int64_t end) {
+void backward_rows(const NormBackward& call, float* few, int64_t begin, int64_t end) {
   const int64_t width = call.x.size(1);
   const Parameters p(call.weights, call.options, width);
   dispatch_both(call.x.dtype(), call.dy.dtype(), [&]<class X, class Y>() {

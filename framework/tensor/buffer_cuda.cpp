@@ -18,6 +18,7 @@ std::byte* allocate(Device device, int64_t size_bytes) {
   }
   KEEL_CUDA(result);
   KEEL_CUDA(cudaMemset(data, 0, size_t(size_bytes)));
+  KEEL_CUDA(cudaStreamSynchronize(nullptr));  // other streams do not wait for it
   return static_cast<std::byte*>(data);
 }
 

@@ -23,14 +23,15 @@ TEST(Activation, RandomShapesEqualTheReference) {
     for (ActivationKind kind : kKinds)
       for (DType dtype : {DType::f32, DType::bf16}) {
         int64_t rows = random_integer(seed, 1, 1, 90), features = random_integer(seed, 2, 1, 500);
+        if (seed % 2 == 0) features = (features + 7) / 8 * 8;  // rows that wide loads fit
         SCOPED_TRACE(fmt::format("kind {} {} [{}, {}]", int(kind), name_of(dtype), rows, features));
-        OwnedTensor x = random_tensor({rows, input_width(kind, features)}, dtype, seed, 3);
-        OwnedTensor dy = random_tensor({rows, features}, dtype, seed + 50), y({rows, features}, dtype);
+        DeviceTensor x = random_tensor({rows, input_width(kind, features)}, dtype, seed, 3);
+        DeviceTensor dy = random_tensor({rows, features}, dtype, seed + 50), y({rows, features}, dtype);
         ops::activation_forward(y, x, kind);
         Values want = reference::activation_forward(kind, to_doubles(x), features);
         Values d_want = reference::activation_backward(kind, to_doubles(dy), to_doubles(x), features);
         EXPECT_TRUE(near_by_norm(y, want, one_op_tolerance(dtype)));
-        OwnedTensor dx(x.tensor.shape(), dtype), again(y.tensor.shape(), dtype);
+        DeviceTensor dx(x.tensor.shape(), dtype), again(y.tensor.shape(), dtype);
         ops::activation_backward(dx, again, dy, x, kind);
         EXPECT_TRUE(near_by_norm(dx, d_want, one_op_tolerance(dtype)));
         EXPECT_TRUE(same_bits(again, y)) << "forward's output once more";
@@ -46,14 +47,14 @@ TEST(Activation, StridedRowsAreTheSameBits) {
   for (ActivationKind kind : kKinds)
     for (DType dtype : {DType::f32, DType::bf16}) {
       const int64_t wide = input_width(kind, 37);
-      OwnedTensor x_rows = random_tensor({9, wide + 5}, dtype, 1), dy_rows = random_tensor({9, 40}, dtype, 2);
-      OwnedTensor y_rows({9, 43}, dtype), dx_rows({9, wide + 3}, dtype), y({9, 37}, dtype), dx({9, wide}, dtype);
+      DeviceTensor x_rows = random_tensor({9, wide + 5}, dtype, 1), dy_rows = random_tensor({9, 40}, dtype, 2);
+      DeviceTensor y_rows({9, 43}, dtype), dx_rows({9, wide + 3}, dtype), y({9, 37}, dtype), dx({9, wide}, dtype);
       const Tensor x_part = x_rows.tensor.slice(1, 0, wide), dy_part = dy_rows.tensor.slice(1, 0, 37);
       const Tensor y_part = y_rows.tensor.slice(1, 0, 37), dx_part = dx_rows.tensor.slice(1, 0, wide);
-      OwnedTensor x = tensor_of({9, wide}, dtype, to_doubles(x_part)),
-                  dy = tensor_of({9, 37}, dtype, to_doubles(dy_part));
+      DeviceTensor x = tensor_of({9, wide}, dtype, to_doubles(x_part)),
+                   dy = tensor_of({9, 37}, dtype, to_doubles(dy_part));
       ops::activation_forward(y_part, x_part, kind);
-      OwnedTensor again_rows({9, 41}, dtype);
+      DeviceTensor again_rows({9, 41}, dtype);
       const Tensor again_part = again_rows.tensor.slice(1, 0, 37);
       ops::activation_backward(dx_part, again_part, dy_part, x_part, kind);
       ops::activation_forward(y, x, kind);
@@ -73,7 +74,7 @@ TEST(Activation, SmallRelativeErrorEverywhere) {
     for (int64_t i = 0; i < n; ++i) points[size_t(i)] = float(-reach + 2 * reach * double(i) / double(n - 1));
     Values x = points;
     if (ops::is_gated(kind)) x.insert(x.end(), size_t(n), 1.0);
-    OwnedTensor in = tensor_of({1, int64_t(x.size())}, DType::f32, x), y({1, n}, DType::f32);
+    DeviceTensor in = tensor_of({1, int64_t(x.size())}, DType::f32, x), y({1, n}, DType::f32);
     ops::activation_forward(y, in, kind);
     Values got = to_doubles(y);
     double worst = 0;
@@ -94,15 +95,16 @@ TEST(Activation, ExtremesStayFiniteAndNaNStaysNaN) {
     Values gate = {-1e30, -1e4, -100, 0, 100, 1e4, 1e15, std::nan("")};
     Values x = gate, expected = {0, 0, 0, 0, 100, 1e4, 1e15};
     if (ops::is_gated(kind)) x.insert(x.end(), 8, 1.0);
-    OwnedTensor in = tensor_of({1, int64_t(x.size())}, DType::f32, x), y({1, 8}, DType::f32);
-    OwnedTensor dy = tensor_of({1, 8}, DType::f32, Values(8, 1.0)), dx(in.tensor.shape(), DType::f32);
+    DeviceTensor in = tensor_of({1, int64_t(x.size())}, DType::f32, x), y({1, 8}, DType::f32);
+    DeviceTensor dy = tensor_of({1, 8}, DType::f32, Values(8, 1.0)), dx(in.tensor.shape(), DType::f32);
     ops::activation_backward(dx, y, dy, in, kind);
     ops::activation_forward(y, in, kind);
-    for (int i = 0; i < 7; ++i) {
-      EXPECT_FLOAT_EQ(y.tensor.as<float>()[i], float(expected[size_t(i)])) << gate[size_t(i)];
-      EXPECT_FLOAT_EQ(dx.tensor.as<float>()[i], i < 3 ? 0.f : i == 3 ? 0.5f : 1.f) << gate[size_t(i)];
+    const Values value = to_doubles(y), slope = to_doubles(dx);
+    for (size_t i = 0; i < 7; ++i) {
+      EXPECT_FLOAT_EQ(float(value[i]), float(expected[i])) << gate[i];
+      EXPECT_FLOAT_EQ(float(slope[i]), i < 3 ? 0.f : i == 3 ? 0.5f : 1.f) << gate[i];
     }
-    EXPECT_TRUE(std::isnan(y.tensor.as<float>()[7]) && std::isnan(dx.tensor.as<float>()[7]));
+    EXPECT_TRUE(std::isnan(value[7]) && std::isnan(slope[7]));
   }
 }
 
@@ -115,7 +117,7 @@ TEST(ActivationReference, GradientsAreFiniteDifferences) {
 }
 
 TEST(Activation, RefusesWhatDoesNotFit) {
-  OwnedTensor y({2, 4}, DType::f32), x({2, 4}, DType::f32);
+  DeviceTensor y({2, 4}, DType::f32), x({2, 4}, DType::f32);
   try {
     ops::activation_forward(y, x, ActivationKind::swiglu);
     FAIL();

@@ -26,11 +26,11 @@ struct Arena {
     set_values(moment2, second);
   }
   AdamwState state(int64_t begin, int64_t end, bool with_copy = true) const {
-    auto part = [&](const OwnedTensor& whole) { return whole.tensor.slice(0, begin, end); };
+    auto part = [&](const DeviceTensor& whole) { return whole.tensor.slice(0, begin, end); };
     return {part(master), part(moment1), part(moment2), with_copy ? part(compute) : Tensor()};
   }
   AdamwState state() const { return state(0, master.tensor.elements()); }
-  OwnedTensor master, moment1, moment2, compute, gradient;
+  DeviceTensor master, moment1, moment2, compute, gradient;
 };
 
 AdamwStep typical_step() {
@@ -41,8 +41,8 @@ AdamwStep typical_step() {
 TEST(Adamw, FirstStepWorkedByHand) {
   // m = 0.1 * 2 = 0.2, v = 0.05 * 4 = 0.2; both corrections give g = 2 and g^2 = 4: the step is lr * 2 / 2, and the
   // weight decays by 0.001 * 10.
-  OwnedTensor w = tensor_of({1}, DType::f32, {10}), m({1}, DType::f32), v({1}, DType::f32), c({1}, DType::bf16);
-  OwnedTensor g = tensor_of({1}, DType::f32, {4});
+  DeviceTensor w = tensor_of({1}, DType::f32, {10}), m({1}, DType::f32), v({1}, DType::f32), c({1}, DType::bf16);
+  DeviceTensor g = tensor_of({1}, DType::f32, {4});
   AdamwStep step{.lr = 0.5f, .beta1 = 0.9, .beta2 = 0.95, .eps = 0, .decay = 0.001f, .gradient_scale = 0.5f};
   double squares = adamw({w, m, v, c}, g, step);
   EXPECT_NEAR(to_doubles(w)[0], 10 - 0.5 - 0.01, 1e-6);
@@ -54,7 +54,7 @@ TEST(Adamw, FirstStepWorkedByHand) {
 
 TEST(Adamw, EpsilonStandsOutsideTheRoot) {
   // g = 1e-4, eps = 1e-4: half a step. Inside the root it would be 1e-4 / sqrt(1e-8 + 1e-4), a hundredth.
-  OwnedTensor w({1}, DType::f32), m({1}, DType::f32), v({1}, DType::f32), g = tensor_of({1}, DType::f32, {1e-4});
+  DeviceTensor w({1}, DType::f32), m({1}, DType::f32), v({1}, DType::f32), g = tensor_of({1}, DType::f32, {1e-4});
   adamw({w, m, v, {}}, g, {.lr = 1, .eps = 1e-4f});
   EXPECT_NEAR(to_doubles(w)[0], -0.5, 1e-5);
 }
@@ -67,11 +67,11 @@ TEST(Adamw, EqualsGoldenUpdates) {
   for (const auto& one : golden["cases"]) {
     SCOPED_TRACE(one["name"].get<std::string>());
     auto n = int64_t(start.size());
-    OwnedTensor w = tensor_of({n}, DType::f32, start), m({n}, DType::f32), v({n}, DType::f32);
+    DeviceTensor w = tensor_of({n}, DType::f32, start), m({n}, DType::f32), v({n}, DType::f32);
     double weight_decay = one["weight_decay"], top_rate = one["lr"];
     for (size_t i = 0; i < one["factors"].size(); ++i) {
       double factor = one["factors"][i], rate = top_rate * factor;
-      OwnedTensor g = tensor_of({n}, DType::f32, golden["gradients"][i]);
+      DeviceTensor g = tensor_of({n}, DType::f32, golden["gradients"][i]);
       adamw({w, m, v, {}}, g,
             {.lr = float(rate),
              .beta1 = one["beta1"],
@@ -111,7 +111,7 @@ TEST(Adamw, EqualsReferenceOverManyUpdates) {
     EXPECT_TRUE(near_by_norm(arena.master, w, 1e-6));
     EXPECT_TRUE(near_by_norm(arena.moment1, m, 1e-6));
     EXPECT_TRUE(near_by_norm(arena.moment2, v, 1e-6));
-    OwnedTensor rounded({n}, DType::bf16);
+    DeviceTensor rounded({n}, DType::bf16);
     set_values(rounded, to_doubles(arena.master));
     EXPECT_TRUE(same_bits(arena.compute, rounded));
   }
@@ -158,15 +158,15 @@ TEST(Adamw, WorksWithoutAComputeCopyAndOnNothing) {
 }
 
 TEST(Adamw, ZeroGradientAndMomentsOnlyDecay) {
-  OwnedTensor w = tensor_of({9}, DType::f32, Values(9, 2.0)), m({9}, DType::f32), v({9}, DType::f32),
-              g({9}, DType::f32);
+  DeviceTensor w = tensor_of({9}, DType::f32, Values(9, 2.0)), m({9}, DType::f32), v({9}, DType::f32),
+               g({9}, DType::f32);
   adamw({w, m, v, {}}, g, {.lr = 1, .decay = 0.25f});
   EXPECT_EQ(to_doubles(w), Values(9, 1.5));
 }
 
 TEST(Adamw, NonFiniteGradientShowsInTheSum) {
   Arena arena(20, 1);
-  arena.gradient.tensor.as<float>()[13] = INFINITY;
+  set_element(arena.gradient, 13, INFINITY);
   EXPECT_TRUE(std::isnan(adamw(arena.state(), arena.gradient, typical_step())));
 }
 

@@ -36,7 +36,7 @@ struct Call {
         weight(random_tensor({c.width}, DType::f32, seed + 4, 0.3, c.options.zero_centered ? 0 : 1)),
         d_weight(random_tensor({c.width}, DType::f32, seed + 5)),
         inverse({c.rows}, DType::f32) {
-    if (c.options.kind == NormKind::layer) mean = OwnedTensor({c.rows}, DType::f32);
+    if (c.options.kind == NormKind::layer) mean = DeviceTensor({c.rows}, DType::f32);
     if (c.bias) bias = random_tensor({c.width}, DType::f32, seed + 6);
     if (c.bias) d_bias = random_tensor({c.width}, DType::f32, seed + 7);
     norm = {c.options.kind == NormKind::layer, double(c.options.eps), c.options.zero_centered, to_doubles(weight),
@@ -46,7 +46,7 @@ struct Call {
   ops::NormStatistics statistics() const { return {inverse, mean}; }
   ops::NormGradients gradients() const { return {d_weight, d_bias}; }
 
-  OwnedTensor residual, branch, sum, dx, y, dy, weight, d_weight, inverse, mean, bias, d_bias;
+  DeviceTensor residual, branch, sum, dx, y, dy, weight, d_weight, inverse, mean, bias, d_bias;
   reference::Norm norm;
 };
 
@@ -91,6 +91,7 @@ TEST(Norm, RandomShapesEqualTheReference) {
       for (DType activation : {DType::f32, DType::bf16}) {
         auto pick = [&](uint64_t i, int64_t low, int64_t high) { return random_integer(seed, i, low, high); };
         Case c{pick(1, 1, 200), pick(2, 2, 400), stream, activation, {}};
+        if (seed % 2 == 0) c.width = (c.width + 7) / 8 * 8;  // rows that wide loads fit
         c.options.kind = NormKind(pick(3, 0, 2));
         c.options.zero_centered = pick(4, 0, 2);
         c.options.eps = pick(5, 0, 2) ? 1e-6f : 1e-2f;
@@ -117,8 +118,8 @@ TEST(Norm, StatisticsAreThoseOfTheStoredSum) {
   set_values(run.residual, Values(64, 256.0));
   set_values(run.branch, Values(64, 0.9));  // the sum 256.9 rounds to 256 (spacing 2)
   ops::residual_norm_forward(run.y, run.sum, run.statistics(), run.residual, run.branch, run.weights(), c.options);
-  EXPECT_EQ(float(run.sum.tensor.as<bf16>()[0]), 256.f);
-  EXPECT_FLOAT_EQ(run.inverse.tensor.as<float>()[0], 1 / 256.f);
+  EXPECT_EQ(to_doubles(run.sum)[0], 256);
+  EXPECT_FLOAT_EQ(float(to_doubles(run.inverse)[0]), 1 / 256.f);
 }
 
 TEST(Norm, EpsilonIsInsideTheRoot) {  // CASES R06
@@ -138,7 +139,7 @@ TEST(Norm, ZeroCenteredWeightsAddInFp32) {
   set_values(run.residual, Values(8, 5.0));
   set_values(run.weight, Values(8, double(float(bf16(0.003f)))));
   ops::norm_forward(run.y, run.statistics(), run.residual, run.weights(), c.options);
-  EXPECT_NEAR(run.y.tensor.as<float>()[3], 1.003f, 1e-5);
+  EXPECT_NEAR(to_doubles(run.y)[3], 1.003f, 1e-5);
 }
 
 TEST(Norm, ZeroRowsGiveZeroAndFiniteGradients) {
@@ -221,7 +222,7 @@ TEST(Norm, RefusesWhatDoesNotFit) {
     }
     return std::string("accepted");
   };
-  OwnedTensor wide({9}, DType::f32), bias({8}, DType::f32);
+  DeviceTensor wide({9}, DType::f32), bias({8}, DType::f32);
   EXPECT_THAT(message({wide, {}}), ::testing::HasSubstr("the weight must be fp32 [8], not fp32 [9]"));
   EXPECT_THAT(message({run.weight, bias}), ::testing::HasSubstr("an rms norm has no bias"));
   EXPECT_EQ(message({run.weight, {}}), "accepted");

@@ -233,7 +233,8 @@ void Block::collective(const Wait& wait) {
     const Worker& other = *workers_[first + i];
     if (other.state == State::ended)
       fault(fmt::format("warp divergence: lane {} of the mask {:#x} has ended, at {}", i, wait.mask, text(wait.place)));
-    if (other.state != State::in_warp) {
+    // A lane that waits with others, not with this one, will come here later.
+    if (other.state != State::in_warp || !(other.wait.mask >> lane & 1)) {
       all_here = false;
       continue;
     }

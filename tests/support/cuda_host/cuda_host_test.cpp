@@ -235,6 +235,7 @@ __global__ void load_four(float* to, const float* from, int kind) {
   if (kind == 1) store_vector(to, Four{});
   if (kind == 2) copy_async(shared_memory<float>(), from);
   if (kind == 3) copy_async(shared_memory<float>() + 1, from - 1);
+  if (kind == 4) to[0] = reinterpret_cast<const Four*>(from)->values[1];
 }
 
 TEST(CudaHost, MisalignedVectorsAreSeen) {
@@ -251,6 +252,14 @@ TEST(CudaHost, MisalignedVectorsAreSeen) {
   EXPECT_THAT(run(2, 0, 1), HasSubstr("misaligned: store_vector"));
   EXPECT_THAT(run(0, 3, 2), HasSubstr("misaligned: copy_async from"));
   EXPECT_THAT(run(0, 1, 3), HasSubstr("misaligned: copy_async to"));
+}
+
+TEST(CudaHostDeath, MisalignedAccessWithoutTheDeviceHeaders) {
+  Memory<float> from(8), to(8);
+  from.set(std::vector<float>(8, 1.f));
+  launch(load_four, 1, 1, 32, nullptr, to.get(), from.get(), 4);
+  EXPECT_EQ(outcome(), "no fault");
+  EXPECT_DEATH((launch(load_four, 1, 1, 32, nullptr, to.get(), from.get() + 1, 4), outcome()), "misaligned address");
 }
 
 __global__ void copy_through_shared(float* to, const float* from, bool wait) {

@@ -30,7 +30,7 @@ struct BlockOrder {
 void run_grid(const Kernel& kernel, uint64_t seed, int run) {
   const dim3 grid = kernel.grid;
   const BlockOrder order(int64_t(grid.x) * grid.y * grid.z, seed);
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (order.count > 1)
   for (int64_t i = 0; i < order.count; ++i) {
     const auto block = uint64_t(order[i]);
     if (recorded_fault().empty())
@@ -73,10 +73,11 @@ bool execute(const Kernel& kernel) {
     run_grid(kernel, seed(), 0);
     return recorded_fault().empty();
   }
-  const Snapshot before;
+  static Snapshot before, after;  // one kernel runs at a time
+  before.take();
   run_grid(kernel, seed(), 0);
   if (!recorded_fault().empty()) return false;
-  const Snapshot after;
+  after.take();
   before.restore_with_other_fresh_values();
   run_grid(kernel, ~seed(), 1);
   const std::string difference = after.compare_and_restore();

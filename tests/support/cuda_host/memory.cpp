@@ -35,18 +35,28 @@ std::mutex mutex;
 int accesses = 0;     // DeviceAccess objects
 size_t device_bytes;  // of live allocations
 
-// By the first byte of the mapping. Freed ones stay, so that their addresses never come back.
-std::map<std::byte*, Allocation>& allocations() {
-  static std::map<std::byte*, Allocation> all;
+// By the first byte of the mapping. Those that were freed keep their addresses, so that none comes back.
+using Allocations = std::map<std::byte*, Allocation>;
+Allocations& live() {
+  static Allocations all;
+  return all;
+}
+Allocations& freed() {
+  static Allocations all;
   return all;
 }
 
-Allocation* find(const void* address) {
-  auto* at = static_cast<std::byte*>(const_cast<void*>(address));
-  auto next = allocations().upper_bound(at);
-  if (next == allocations().begin()) return nullptr;
-  Allocation& one = std::prev(next)->second;
+const Allocation* find_in(const Allocations& all, const std::byte* at) {
+  auto next = all.upper_bound(const_cast<std::byte*>(at));
+  if (next == all.begin()) return nullptr;
+  const Allocation& one = std::prev(next)->second;
   return at < one.mapping + one.mapping_bytes ? &one : nullptr;
+}
+
+const Allocation* find(const void* address) {
+  const auto* at = static_cast<const std::byte*>(address);
+  const Allocation* one = find_in(live(), at);
+  return one ? one : find_in(freed(), at);
 }
 
 // What a word holds before anybody writes it: in the first run a NaN that no arithmetic makes, in the second a small
@@ -63,9 +73,10 @@ void make_word_fresh(std::byte* at, int run) {
   std::memcpy(at, &word, kWord);
 }
 
-bool is_fresh(const std::byte* value, const std::byte* at) {
-  const uint32_t word = fresh_word(at, 0);
-  return std::memcmp(value, &word, kWord) == 0;
+bool is_fresh(const std::byte* at) {
+  uint32_t word;
+  std::memcpy(&word, at, kWord);
+  return word >> 20 == 0x7fa && word == fresh_word(at, 0);
 }
 
 // The bytes between the end of an allocation and the page behind it.
@@ -78,8 +89,8 @@ void protect(const Allocation& one, bool accessible) {
 }
 
 void protect_all(bool accessible) {
-  for (auto& [mapping, one] : allocations())
-    if (one.live && one.kind == MemoryKind::device) protect(one, accessible);
+  for (auto& [mapping, one] : live())
+    if (one.kind == MemoryKind::device) protect(one, accessible);
 }
 
 }  // namespace
@@ -99,23 +110,26 @@ void* allocate(size_t size_bytes, MemoryKind kind) {
     device_bytes += size_bytes;
     if (checks_are_on() && accesses == 0) protect(one, false);
   }
-  allocations()[one.mapping] = one;
+  live()[one.mapping] = one;
   return one.begin;
 }
 
 bool release(void* address, MemoryKind kind) {
   std::lock_guard lock(mutex);
-  Allocation* one = find(address);
-  if (!one || !one->live || one->begin != address || one->kind != kind) return false;
-  protect(*one, true);
-  for (std::byte* at = one->begin + one->size_bytes; at < one->pages_end(); ++at)
+  const Allocation* found = find(address);
+  if (!found || !found->live || found->begin != address || found->kind != kind) return false;
+  Allocation one = *found;
+  protect(one, true);
+  for (std::byte* at = one.begin + one.size_bytes; at < one.pages_end(); ++at)
     if (*at != std::byte(0xff))
       record_fault(fmt::format("something wrote {} bytes behind the end of an allocation of {} bytes",
-                               at - one->begin - std::ptrdiff_t(one->size_bytes), one->size_bytes));
-  one->live = false;
-  if (kind == MemoryKind::device) device_bytes -= one->size_bytes;
-  madvise(one->pages(), one->pages_bytes(), MADV_DONTNEED);
-  protect(*one, false);
+                               at - one.begin - std::ptrdiff_t(one.size_bytes), one.size_bytes));
+  one.live = false;
+  if (kind == MemoryKind::device) device_bytes -= one.size_bytes;
+  madvise(one.pages(), one.pages_bytes(), MADV_DONTNEED);
+  protect(one, false);
+  live().erase(one.mapping);
+  freed()[one.mapping] = one;
   return true;
 }
 
@@ -165,19 +179,25 @@ DeviceAccess::~DeviceAccess() {
   if (--accesses == 0 && checks_are_on()) protect_all(false);
 }
 
-Snapshot::Snapshot() {
+void Snapshot::take() {
   std::lock_guard lock(mutex);
-  for (auto& [mapping, one] : allocations()) {
-    if (!one.live || one.kind != MemoryKind::device) continue;
-    pieces_.push_back({one.begin, one.size_bytes, std::vector<std::byte>(one.begin, one.pages_end())});
+  size_t count = 0;
+  for (auto& [mapping, one] : live()) {
+    if (one.kind != MemoryKind::device) continue;
+    if (pieces_.size() == count) pieces_.emplace_back();
+    Piece& piece = pieces_[count++];
+    piece.begin = one.begin;
+    piece.size_bytes = one.size_bytes;
+    piece.bytes.assign(one.begin, one.pages_end());
   }
+  pieces_.resize(count);
 }
 
 void Snapshot::restore_with_other_fresh_values() const {
   for (const Piece& piece : pieces_) {
     std::memcpy(piece.begin, piece.bytes.data(), piece.bytes.size());
     for (size_t i = 0; i + kWord <= piece.size_bytes; i += kWord)
-      if (is_fresh(piece.begin + i, piece.begin + i)) make_word_fresh(piece.begin + i, 1);
+      if (is_fresh(piece.begin + i)) make_word_fresh(piece.begin + i, 1);
     fill_slack(piece.begin + piece.size_bytes, piece.begin + piece.bytes.size(), 1);
   }
 }
@@ -194,7 +214,8 @@ bool Snapshot::is_untouched(const Piece& piece, size_t at) {
 std::string Snapshot::compare_and_restore() const {
   std::string sentence;
   for (const Piece& piece : pieces_) {
-    for (size_t at = 0; at < piece.size_bytes && sentence.empty(); ++at) {
+    const bool same = std::memcmp(piece.begin, piece.bytes.data(), piece.size_bytes) == 0;
+    for (size_t at = 0; at < piece.size_bytes && !same && sentence.empty(); ++at) {
       if (piece.begin[at] == piece.bytes[at] || is_untouched(piece, at)) continue;
       sentence = fmt::format(
           "two runs of one kernel left different bytes at {} of an allocation of {} bytes: a race between its threads, "

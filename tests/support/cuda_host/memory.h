@@ -43,7 +43,8 @@ class DeviceAccess {
 // never written: the second run begins with other values there.
 class Snapshot {
  public:
-  Snapshot();
+  // What lies there now. Taking again reuses the host memory of the last time.
+  void take();
   void restore_with_other_fresh_values() const;
   // Where the memory of this snapshot (the first run's result) differs from what lies there now (the second's): a
   // sentence, or empty. Puts this snapshot back.

@@ -120,9 +120,9 @@ cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t
   });
 }
 
+// Returns before it is done, as for device memory the real one does.
 cudaError_t cudaMemset(void* address, int value, size_t bytes) {
-  const cudaError_t error = cudaMemsetAsync(address, value, bytes, nullptr);
-  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
+  return cudaMemsetAsync(address, value, bytes, nullptr);
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {

@@ -1,0 +1,11 @@
+// The CUDA twins of norm.h; arguments are checked already.
+#pragma once
+
+#include "framework/ops/norm_call.h"
+
+namespace keel::ops::cuda {
+
+void norm_forward(const NormForward& call);
+void norm_backward(const NormBackward& call, const NormGradients& gradients);
+
+}  // namespace keel::ops::cuda

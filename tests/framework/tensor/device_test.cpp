@@ -1,0 +1,112 @@
+// Buffers, arenas, copies, streams and events on the device under test.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "framework/base/build_config.h"
+#include "framework/ops/elementwise.h"
+#include "framework/tensor/stream.h"
+#include "tests/support/compare.h"
+
+namespace keel {
+namespace {
+
+using namespace testing;
+
+TEST(DeviceBuffer, IsZeroFilledAndRefusesTheImpossible) {
+  for (int64_t n : {1, 7, 64, 1000}) {
+    DeviceTensor tensor({n}, DType::bf16);
+    EXPECT_EQ(tensor.tensor.device(), test_device());
+    EXPECT_EQ(to_doubles(tensor), Values(size_t(n), 0.0));
+  }
+  EXPECT_THROW(Buffer(test_device(), int64_t(1) << 60), Error);
+  EXPECT_EQ(Buffer(test_device(), 0).data(), nullptr);
+}
+
+TEST(DeviceBuffer, PinnedMemoryIsOrdinaryMemoryOfTheHost) {
+  const Buffer pinned = Buffer::pinned(100);
+  EXPECT_EQ(pinned.device(), Device{});
+  EXPECT_EQ(pinned.data()[99], std::byte(0));
+  pinned.data()[99] = std::byte(3);
+  EXPECT_EQ(Buffer::pinned(0).data(), nullptr);
+}
+
+TEST(DeviceArena, HandsOutAlignedMemoryInStackOrder) {
+  Arena arena(test_device(), 4096);
+  const Tensor first = arena.take({5}, DType::bf16);
+  void* second = nullptr;
+  {
+    auto scope = arena.scope();
+    second = arena.take({3, 3}, DType::f32).data();
+  }
+  EXPECT_EQ(arena.take({2}, DType::f32).data(), second);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(second) % 64, 0u);
+  set_values(first, {1, 2, 3, 4, 5});
+  EXPECT_EQ(to_doubles(first), (Values{1, 2, 3, 4, 5}));
+  EXPECT_THROW(arena.take({4096}, DType::f32), Error);
+}
+
+TEST(Copy, GoesBothWaysAndAcrossStrides) {
+  const Values values = random_values(60, 1);
+  OwnedTensor here({6, 10}, DType::f32), back({6, 10}, DType::f32);
+  set_values(here, values);
+  DeviceTensor there({6, 10}, DType::f32), other({6, 14}, DType::f32);
+  copy(there, here);
+  copy(other.tensor.slice(1, 3, 13), there);
+  copy(back, other.tensor.slice(1, 3, 13));
+  EXPECT_TRUE(same_bits(back, here));
+  EXPECT_EQ(to_doubles(other.tensor.slice(1, 0, 3)), Values(18, 0.0));
+  EXPECT_EQ(to_doubles(other.tensor.slice(1, 13, 14)), Values(6, 0.0));
+}
+
+TEST(Copy, RefusesOtherShapesAndTypes) {
+  DeviceTensor a({6}, DType::f32), b({7}, DType::f32), c({6}, DType::bf16);
+  EXPECT_THROW(copy(a, b), Error);
+  EXPECT_THROW(copy(a, c), Error);
+  EXPECT_THROW(copy(a, OwnedTensor({6}, DType::f32, Device{DeviceKind::meta})), Error);
+}
+
+TEST(Streams, WorkOfOneStreamWaitsForAnEventOfAnother) {
+  const Device device = test_device();
+  Stream first(device), second(device);
+  Event ready(device);
+  EXPECT_TRUE(ready.done()) << "nothing was recorded";
+  DeviceTensor x({1000}, DType::f32), y({1000}, DType::bf16);
+  const Buffer pinned = Buffer::pinned(2000);
+  const Tensor host = pinned.tensor(0, {1000}, DType::bf16);
+  {
+    StreamScope scope(first);
+    EXPECT_EQ(Stream::current(device).native(), first.native());
+    ops::fill(x, 1.5f);
+    ready.record(first);
+  }
+  second.wait(ready);
+  {
+    StreamScope scope(second);
+    ops::convert(y, x);
+    copy_async(host, y, second);
+  }
+  EXPECT_EQ(Stream::current(device).native(), nullptr);
+  second.synchronize();
+  EXPECT_EQ(to_doubles(host), Values(1000, 1.5));
+  EXPECT_TRUE(ready.done());
+  ready.synchronize();
+}
+
+TEST(Devices, OneOpOnTwoIsRefused) {
+  DeviceTensor x({8}, DType::f32);
+  const OwnedTensor meta({8}, DType::f32, Device{DeviceKind::meta});
+  EXPECT_THROW(ops::convert(x, meta), Error);
+}
+
+TEST(Devices, ABuildWithoutCudaSaysSo) {
+  if (KEEL_HAS_CUDA) return;
+  try {
+    Buffer(Device{DeviceKind::cuda}, 16);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("this build has no CUDA: configure with the preset cuda"));
+  }
+}
+
+}  // namespace
+}  // namespace keel
