@@ -20,7 +20,7 @@ namespace {
 void activation_forward(Tensor, ConstTensor, ActivationKind) {
   refuse();
 }
-void activation_backward(Tensor, ConstTensor, ConstTensor, ActivationKind) {
+void activation_backward(Tensor, Tensor, ConstTensor, ConstTensor, ActivationKind) {
   refuse();
 }
 double adamw(const AdamwState&, ConstTensor, const AdamwStep&) {
