@@ -21,6 +21,11 @@ bool CheckpointHook::has_own() {
   return comm::all_reduce_value(parts_.world, int64_t(here), comm::Reduction::max) != 0;
 }
 
+bool CheckpointHook::is_own(const std::string& path) const {
+  const bool inside = parts_.world.rank() == 0 && lies_in(path, options_.directory);
+  return comm::all_reduce_value(parts_.world, int64_t(inside), comm::Reduction::max) != 0;
+}
+
 std::optional<std::string> CheckpointHook::find(const std::string& resume) {
   const comm::TimeLimit patience(parts_.world, kIoLimit_seconds + kPatience_seconds);
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
@@ -31,8 +36,7 @@ std::optional<std::string> CheckpointHook::find(const std::string& resume) {
     throw input_error("checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them",
                       options_.directory);
   }
-  const bool inside = parts_.world.rank() == 0 && lies_in(resume, options_.directory);
-  if (!own || comm::all_reduce_value(parts_.world, int64_t(inside), comm::Reduction::max) != 0) return resume;
+  if (!own || is_own(resume)) return resume;
   const auto latest = find_latest(parts_.world, parts_.io, options_.directory);
   log::info("this run began from {} and has checkpoints of its own since: the newest is gone on from", resume);
   return latest;
@@ -50,8 +54,9 @@ std::vector<std::string> CheckpointHook::load(const std::string& path) {
     parts_.trainer.progress() = contents.state.progress;
     parts_.trainer.restore_hooks(nlohmann::json::parse(contents.state.hooks));
   });
-  saved_step_ = parts_.trainer.progress().step;
-  if (parts_.world.rank() == 0) set_aside_after(options_.directory, saved_step_);
+  const int64_t step = parts_.trainer.progress().step;
+  if (is_own(path)) saved_step_ = step;
+  if (parts_.world.rank() == 0) set_aside_after(options_.directory, step);
   return changes;
 }
 

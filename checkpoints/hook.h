@@ -55,6 +55,8 @@ class CheckpointHook : public train::Hook {
 
  private:
   bool has_own();
+  // Whether the file lies in this run's own directory, as rank 0 sees it. Collective.
+  bool is_own(const std::string& path) const;
   void save(const train::Progress& progress);
   LocalTensors tensors() const;
 
