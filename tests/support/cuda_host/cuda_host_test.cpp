@@ -81,6 +81,28 @@ TEST(CudaHost, MissingBarrierIsSeen) {
   EXPECT_THAT(outcome(), HasSubstr("a race between its threads"));
 }
 
+// Two rounds through one place of shared memory: the second write must wait for the first round's readers.
+__global__ void two_rounds(int* to, bool with_barrier) {
+  int* value = shared_memory<int>();
+  int sum = 0;
+  for (int round = 1; round <= 2; ++round) {
+    if (with_barrier) sync_threads();
+    if (thread_index().x == 40) *value = round;
+    sync_threads();
+    sum += *value;
+  }
+  to[thread_index().x] = sum;
+}
+
+TEST(CudaHost, WritingBeforeAllHaveReadIsSeen) {
+  Memory<int> to(96);
+  launch(two_rounds, 1, 96, 16, nullptr, to.get(), true);
+  EXPECT_EQ(outcome(), "no fault");
+  EXPECT_EQ(to.values(), std::vector<int>(96, 3));
+  launch(two_rounds, 1, 96, 16, nullptr, to.get(), false);
+  EXPECT_THAT(outcome(), HasSubstr("a race between its threads"));
+}
+
 __global__ void last_writer_wins(int* to) {
   *to = int(block_index().x * block_size().x + thread_index().x);
 }
