@@ -142,21 +142,26 @@ TEST(CudaHost, SharedMemoryBeginsUndefined) {
   EXPECT_THAT(outcome(), HasSubstr("nobody wrote"));
 }
 
-TEST(CudaHost, ReadsBehindTheEndInsideTheLastBytesAreSeen) {
+TEST(CudaHost, ReadsOfTheBytesAroundAnAllocationAreSeen) {
   Memory<int> from(9), to(12);
   from.set(std::vector<int>(9, 1));
   launch(copy_ints, 1, 32, 0, nullptr, to.get(), from.get(), 12);
   EXPECT_THAT(outcome(), HasSubstr("nobody wrote"));
+  launch(copy_ints, 1, 32, 0, nullptr, to.get(), from.get() - 1, 9);
+  EXPECT_THAT(outcome(), HasSubstr("nobody wrote"));
 }
 
-TEST(CudaHost, WritesBehindTheEndInsideTheLastBytesAreSeen) {
-  void* short_memory = nullptr;
+TEST(CudaHost, WritesToTheBytesAroundAnAllocationAreSeen) {
   Memory<int> from(12);
   from.set(std::vector<int>(12, 1));
-  KEEL_CUDA(cudaMalloc(&short_memory, 9 * sizeof(int)));
-  launch(copy_ints, 1, 32, 0, nullptr, static_cast<int*>(short_memory), from.get(), 12);
-  EXPECT_EQ(cudaFree(short_memory), cudaSuccess);
-  EXPECT_THAT(outcome(), HasSubstr("wrote 0 bytes behind the end of an allocation of 36 bytes"));
+  for (int begin : {0, -2}) {
+    void* nine = nullptr;
+    KEEL_CUDA(cudaMalloc(&nine, 9 * sizeof(int)));
+    launch(copy_ints, 1, 32, 0, nullptr, static_cast<int*>(nine) + begin, from.get(), begin == 0 ? 12 : 9);
+    EXPECT_EQ(cudaFree(nine), cudaSuccess);
+    EXPECT_THAT(outcome(), HasSubstr(begin == 0 ? "wrote 0 bytes behind the end of an allocation of 36 bytes"
+                                                : "wrote 8 bytes before an allocation of 36 bytes"));
+  }
 }
 
 using CudaHostDeath = ::testing::Test;
