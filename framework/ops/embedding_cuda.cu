@@ -53,7 +53,7 @@ __device__ __forceinline__ int collect(const List& list, const int32_t* ids, int
     const int64_t row = i < end ? row_of(ids, i, at) : -1;
     const bool mine = row >= 0 && row % buckets == bucket;
     const unsigned votes = device::ballot(mine);
-    device::sync_threads();  // the counts of the round before have been read
+    device::sync_threads();  // the counts of the round before have been read, and so has the list of the tile before
     if (device::lane() == 0) list.counts[warp] = device::count_bits(votes);
     device::sync_threads();
     int place = length + device::count_bits(votes & ((1u << device::lane()) - 1));
@@ -97,7 +97,6 @@ __global__ void __launch_bounds__(kListThreads)
       }
       if (current >= 0) store(d_table + current * at.table_stride + column, sums);
     }
-    device::sync_threads();  // the list is made anew
   }
 }
 

@@ -65,7 +65,7 @@ class Block {
  private:
   void begin(uint3 block_index, int fill);
   void schedule(uint64_t seed);
-  bool resume_all(const std::vector<unsigned>& order, size_t first);
+  bool run_warp(const std::vector<unsigned>& lanes, unsigned warp);
   void release_barrier();
   void explain_deadlock();
   void stop();
@@ -133,26 +133,40 @@ void Block::run(const Kernel& of, uint3 block_index, uint64_t seed, int fill) {
   kernel = nullptr;
 }
 
-bool Block::resume_all(const std::vector<unsigned>& order, size_t first) {
+// Resumes the lanes of one warp until none can go on; false where none could.
+bool Block::run_warp(const std::vector<unsigned>& lanes, unsigned warp) {
   bool any = false;
-  for (size_t i = 0; i < order.size(); ++i) {
-    Worker& worker = *workers_[order[(i + first) % order.size()]];
-    if (worker.state != State::ready) continue;
-    any = true;
-    current = &worker;
-    worker.resume();
-    current = nullptr;
+  for (bool again = true; again;) {
+    again = false;
+    for (unsigned lane : lanes) {
+      const size_t number = warp * kWarp + lane;
+      if (number >= threads_ || workers_[number]->state != State::ready) continue;
+      any = again = true;
+      current = workers_[number].get();
+      current->resume();
+      current = nullptr;
+    }
   }
   return any;
 }
 
+// Each warp runs as far as it can before the next begins, in a new order after every barrier: what one may do too early
+// happens too early.
 void Block::schedule(uint64_t seed) {
-  std::vector<unsigned> order(threads_);
-  std::iota(order.begin(), order.end(), 0u);
-  auto next = [&seed] { return seed = seed * 6364136223846793005u + 1442695040888963407u, size_t(seed >> 33); };
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next() % i]);
+  std::vector<unsigned> lanes(kWarp), warps((threads_ + kWarp - 1) / kWarp);
+  std::iota(lanes.begin(), lanes.end(), 0u);
+  std::iota(warps.begin(), warps.end(), 0u);
+  auto shuffle = [&seed](std::vector<unsigned>& order) {
+    for (size_t i = order.size(); i > 1; --i) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      std::swap(order[i - 1], order[(seed >> 33) % i]);
+    }
+  };
   while (count(State::ended) < threads_) {
-    const bool any = resume_all(order, next());
+    shuffle(warps);
+    shuffle(lanes);
+    bool any = false;
+    for (unsigned warp : warps) any |= run_warp(lanes, warp);
     if (!recorded_fault().empty()) return stop();
     if (count(State::at_barrier) == threads_) {
       release_barrier();

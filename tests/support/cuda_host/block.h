@@ -1,4 +1,5 @@
-// Executes the blocks of a kernel: one fiber per thread, resumed in shuffled order until it waits for others or ends.
+// Executes the blocks of a kernel: one fiber per thread, resumed until it waits for others or ends, warp after warp in
+// shuffled order.
 #pragma once
 
 #include <vector_types.h>

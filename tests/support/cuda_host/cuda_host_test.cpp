@@ -81,6 +81,28 @@ TEST(CudaHost, MissingBarrierIsSeen) {
   EXPECT_THAT(outcome(), HasSubstr("a race between its threads"));
 }
 
+// Two rounds through one place of shared memory: the second write must wait for the first round's readers.
+__global__ void two_rounds(int* to, bool with_barrier) {
+  int* value = shared_memory<int>();
+  int sum = 0;
+  for (int round = 1; round <= 2; ++round) {
+    if (with_barrier) sync_threads();
+    if (thread_index().x == 40) *value = round;
+    sync_threads();
+    sum += *value;
+  }
+  to[thread_index().x] = sum;
+}
+
+TEST(CudaHost, WritingBeforeAllHaveReadIsSeen) {
+  Memory<int> to(96);
+  launch(two_rounds, 1, 96, 16, nullptr, to.get(), true);
+  EXPECT_EQ(outcome(), "no fault");
+  EXPECT_EQ(to.values(), std::vector<int>(96, 3));
+  launch(two_rounds, 1, 96, 16, nullptr, to.get(), false);
+  EXPECT_THAT(outcome(), HasSubstr("a race between its threads"));
+}
+
 __global__ void last_writer_wins(int* to) {
   *to = int(block_index().x * block_size().x + thread_index().x);
 }
@@ -120,21 +142,26 @@ TEST(CudaHost, SharedMemoryBeginsUndefined) {
   EXPECT_THAT(outcome(), HasSubstr("nobody wrote"));
 }
 
-TEST(CudaHost, ReadsBehindTheEndInsideTheLastBytesAreSeen) {
+TEST(CudaHost, ReadsOfTheBytesAroundAnAllocationAreSeen) {
   Memory<int> from(9), to(12);
   from.set(std::vector<int>(9, 1));
   launch(copy_ints, 1, 32, 0, nullptr, to.get(), from.get(), 12);
   EXPECT_THAT(outcome(), HasSubstr("nobody wrote"));
+  launch(copy_ints, 1, 32, 0, nullptr, to.get(), from.get() - 1, 9);
+  EXPECT_THAT(outcome(), HasSubstr("nobody wrote"));
 }
 
-TEST(CudaHost, WritesBehindTheEndInsideTheLastBytesAreSeen) {
-  void* short_memory = nullptr;
+TEST(CudaHost, WritesToTheBytesAroundAnAllocationAreSeen) {
   Memory<int> from(12);
   from.set(std::vector<int>(12, 1));
-  KEEL_CUDA(cudaMalloc(&short_memory, 9 * sizeof(int)));
-  launch(copy_ints, 1, 32, 0, nullptr, static_cast<int*>(short_memory), from.get(), 12);
-  EXPECT_EQ(cudaFree(short_memory), cudaSuccess);
-  EXPECT_THAT(outcome(), HasSubstr("wrote 0 bytes behind the end of an allocation of 36 bytes"));
+  for (int begin : {0, -2}) {
+    void* nine = nullptr;
+    KEEL_CUDA(cudaMalloc(&nine, 9 * sizeof(int)));
+    launch(copy_ints, 1, 32, 0, nullptr, static_cast<int*>(nine) + begin, from.get(), begin == 0 ? 12 : 9);
+    EXPECT_EQ(cudaFree(nine), cudaSuccess);
+    EXPECT_THAT(outcome(), HasSubstr(begin == 0 ? "wrote 0 bytes behind the end of an allocation of 36 bytes"
+                                                : "wrote 8 bytes before an allocation of 36 bytes"));
+  }
 }
 
 using CudaHostDeath = ::testing::Test;

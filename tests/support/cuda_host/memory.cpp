@@ -79,9 +79,16 @@ bool is_fresh(const std::byte* at) {
   return word >> 20 == 0x7fa && word == fresh_word(at, 0);
 }
 
-// The bytes between the end of an allocation and the page behind it.
+// The bytes of the pages before and behind an allocation, which belong to nobody.
 void fill_slack(std::byte* from, std::byte* to, int run) {
   std::memset(from, run == 0 ? 0xff : 0x3c, size_t(to - from));
+}
+
+void require_untouched(const Allocation& one, std::byte* from, std::byte* to, const char* where) {
+  for (std::byte* at = from; at < to; ++at)
+    if (*at != std::byte(0xff))
+      return record_fault(fmt::format("something wrote {} bytes {} an allocation of {} bytes",
+                                      at < one.begin ? one.begin - at : at - from, where, one.size_bytes));
 }
 
 void protect(const Allocation& one, bool accessible) {
@@ -105,6 +112,7 @@ void* allocate(size_t size_bytes, MemoryKind kind) {
   one.begin = one.pages_end() - (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
   protect(one, true);
   for (std::byte* at = one.begin; at < one.pages_end(); at += kWord) make_word_fresh(at, 0);
+  fill_slack(one.pages(), one.begin, 0);
   fill_slack(one.begin + size_bytes, one.pages_end(), 0);
   if (kind == MemoryKind::device) {
     device_bytes += size_bytes;
@@ -120,10 +128,8 @@ bool release(void* address, MemoryKind kind) {
   if (!found || !found->live || found->begin != address || found->kind != kind) return false;
   Allocation one = *found;
   protect(one, true);
-  for (std::byte* at = one.begin + one.size_bytes; at < one.pages_end(); ++at)
-    if (*at != std::byte(0xff))
-      record_fault(fmt::format("something wrote {} bytes behind the end of an allocation of {} bytes",
-                               at - one.begin - std::ptrdiff_t(one.size_bytes), one.size_bytes));
+  require_untouched(one, one.pages(), one.begin, "before");
+  require_untouched(one, one.begin + one.size_bytes, one.pages_end(), "behind the end of");
   one.live = false;
   if (kind == MemoryKind::device) device_bytes -= one.size_bytes;
   madvise(one.pages(), one.pages_bytes(), MADV_DONTNEED);
@@ -186,19 +192,21 @@ void Snapshot::take() {
     if (one.kind != MemoryKind::device) continue;
     if (pieces_.size() == count) pieces_.emplace_back();
     Piece& piece = pieces_[count++];
+    piece.pages = one.pages();
     piece.begin = one.begin;
     piece.size_bytes = one.size_bytes;
-    piece.bytes.assign(one.begin, one.pages_end());
+    piece.bytes.assign(one.pages(), one.pages_end());
   }
   pieces_.resize(count);
 }
 
 void Snapshot::restore_with_other_fresh_values() const {
   for (const Piece& piece : pieces_) {
-    std::memcpy(piece.begin, piece.bytes.data(), piece.bytes.size());
+    std::memcpy(piece.pages, piece.bytes.data(), piece.bytes.size());
     for (size_t i = 0; i + kWord <= piece.size_bytes; i += kWord)
       if (is_fresh(piece.begin + i)) make_word_fresh(piece.begin + i, 1);
-    fill_slack(piece.begin + piece.size_bytes, piece.begin + piece.bytes.size(), 1);
+    fill_slack(piece.pages, piece.begin, 1);
+    fill_slack(piece.begin + piece.size_bytes, piece.pages + piece.bytes.size(), 1);
   }
 }
 
@@ -207,22 +215,23 @@ bool Snapshot::is_untouched(const Piece& piece, size_t at) {
   const std::byte* word = piece.begin + at / kWord * kWord;
   const uint32_t first = fresh_word(word, 0), second = fresh_word(word, 1);
   const size_t byte = at % kWord;
-  return reinterpret_cast<const std::byte*>(&first)[byte] == piece.bytes[at] &&
+  return reinterpret_cast<const std::byte*>(&first)[byte] == piece.first_run()[at] &&
          reinterpret_cast<const std::byte*>(&second)[byte] == piece.begin[at];
 }
 
 std::string Snapshot::compare_and_restore() const {
   std::string sentence;
   for (const Piece& piece : pieces_) {
-    const bool same = std::memcmp(piece.begin, piece.bytes.data(), piece.size_bytes) == 0;
+    const std::byte* first = piece.first_run();
+    const bool same = std::memcmp(piece.begin, first, piece.size_bytes) == 0;
     for (size_t at = 0; at < piece.size_bytes && !same && sentence.empty(); ++at) {
-      if (piece.begin[at] == piece.bytes[at] || is_untouched(piece, at)) continue;
+      if (piece.begin[at] == first[at] || is_untouched(piece, at)) continue;
       sentence = fmt::format(
           "two runs of one kernel left different bytes at {} of an allocation of {} bytes: a race between its threads, "
           "or a read of memory that nobody wrote",
           at, piece.size_bytes);
     }
-    std::memcpy(piece.begin, piece.bytes.data(), piece.bytes.size());
+    std::memcpy(piece.pages, piece.bytes.data(), piece.bytes.size());
   }
   return sentence;
 }

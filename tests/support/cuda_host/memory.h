@@ -52,9 +52,11 @@ class Snapshot {
 
  private:
   struct Piece {
+    std::byte* pages;  // where the allocation's pages begin
     std::byte* begin;
-    size_t size_bytes;  // up to the inaccessible page
-    std::vector<std::byte> bytes;
+    size_t size_bytes;
+    std::vector<std::byte> bytes;  // all of its pages
+    const std::byte* first_run() const { return bytes.data() + (begin - pages); }
   };
   static bool is_untouched(const Piece& piece, size_t at);
   std::vector<Piece> pieces_;
