@@ -1,5 +1,6 @@
 // Stands in the place of the *_cuda.cu files in a build without CUDA. Tensors on a GPU cannot be made there, so none of
 // these is ever reached by a user.
+#include "framework/ops/attention_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
 
 namespace keel::ops::cuda {
@@ -11,6 +12,13 @@ namespace {
 
 }  // namespace
 
+void attention_forward(const AttentionOutputs&, const AttentionInputs&, const AttentionOptions&) {
+  refuse();
+}
+void attention_backward(const AttentionGradients&, ConstTensor, const AttentionOutputs&, const AttentionInputs&,
+                        const AttentionOptions&) {
+  refuse();
+}
 void convert(Tensor, ConstTensor) {
   refuse();
 }

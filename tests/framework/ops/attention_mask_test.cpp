@@ -15,7 +15,7 @@ AttentionCase simple_case(int64_t T, int64_t d, uint64_t seed, int64_t H = 2, in
   return problem;
 }
 
-Tensor rows(const OwnedTensor& tensor, int64_t begin, int64_t end) {
+Tensor rows(const DeviceTensor& tensor, int64_t begin, int64_t end) {
   return tensor.tensor.slice(1, begin, end);
 }
 
