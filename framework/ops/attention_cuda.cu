@@ -96,10 +96,12 @@ __device__ __forceinline__ void exponentials_of(float (&s)[N][4], float (&out)[M
     state.maximum[i] = maximum;
     if (want_entropy) state.weighted[i] = state.sum[i] == 0 ? 0.f : factor * (state.weighted[i] + state.sum[i] * rise);
     state.sum[i] *= factor;
+    if (device::any(factor != 1)) {  // after the first tiles, maxima seldom rise
 #pragma unroll
-    for (int n = 0; n < M; ++n) {
-      out[n][2 * i] *= factor;
-      out[n][2 * i + 1] *= factor;
+      for (int n = 0; n < M; ++n) {
+        out[n][2 * i] *= factor;
+        out[n][2 * i + 1] *= factor;
+      }
     }
 #pragma unroll
     for (int n = 0; n < N; ++n)
@@ -224,21 +226,20 @@ __global__ void __launch_bounds__(ForwardMemory<T, D>::kWarps* device::kWarp) fo
   if (device::thread_index().x == 0) x.entropy[slot] = entropy;
 }
 
-// The blocks' values of one head: largest[h] = max(itself, all), entropy[h] += their sum. One warp per head.
-__global__ void join_blocks(float* largest, float* entropy, const float* of_blocks, const double* entropies,
-                            int count) {
-  const int h = int(device::block_index().x);
-  float most = 0;
+// One warp per head.
+__global__ void __launch_bounds__(device::kWarp) join_blocks_kernel(BlockTotals x) {
+  const int64_t h = device::block_index().x;
+  float largest = 0;
   double sum = 0;
-  for (int i = int(device::lane()); i < count; i += device::kWarp) {
-    most = fmaxf(most, of_blocks[int64_t(h) * count + i]);
-    if (entropies) sum += entropies[int64_t(h) * count + i];
+  for (int i = int(device::lane()); i < x.blocks; i += device::kWarp) {
+    if (x.largest) largest = fmaxf(largest, x.largest_of_blocks[h * x.blocks + i]);
+    if (x.sum) sum += x.sum_of_blocks[h * x.blocks + i];
   }
-  for (unsigned bits = 1; bits < 32; bits *= 2) most = fmaxf(most, device::shuffle_xor(most, bits));
+  for (unsigned bits = 1; bits < device::kWarp; bits *= 2) largest = fmaxf(largest, device::shuffle_xor(largest, bits));
   sum = warp_sum(sum);
   if (device::lane() != 0) return;
-  if (largest) largest[h] = fmaxf(largest[h], most);
-  if (entropies) entropy[h] += float(sum);
+  if (x.largest) x.largest[h] = fmaxf(x.largest[h], largest);
+  if (x.sum) x.sum[h] += float(sum);
 }
 
 template <class T, int D>
@@ -260,11 +261,16 @@ void run_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
   if (options.want_entropy) x.entropy = reinterpret_cast<double*>(partial);
   const cudaStream_t stream = keel::cuda::current_stream(device);
   launch(forward<T, D>, unsigned(count), Memory::kWarps * device::kWarp, Memory::kBytes, stream, x);
-  launch(join_blocks, unsigned(x.problem.heads), device::kWarp, 0, stream, at<float>(outputs.largest_logit),
-         options.want_entropy ? at<float>(outputs.entropy) : nullptr, x.largest, x.entropy, int(per_head));
+  join_blocks({at<float>(outputs.largest_logit), options.want_entropy ? at<float>(outputs.entropy) : nullptr, x.largest,
+               x.entropy, x.problem.heads, int(per_head)},
+              stream);
 }
 
 }  // namespace
+
+void join_blocks(const BlockTotals& totals, cudaStream_t stream) {
+  launch(join_blocks_kernel, unsigned(totals.heads), device::kWarp, 0, stream, totals);
+}
 
 void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
                        const AttentionOptions& options) {

@@ -148,6 +148,16 @@ __device__ void mark_bad_rows(T* first, T* second, int rows, int* bad) {
   }
 }
 
+// The second stage of sums per head: largest[h] = max(itself, largest of the blocks), sum[h] += their sum, always in
+// one order. Either may be null on both sides.
+struct BlockTotals {
+  float *largest, *sum;            // [heads]
+  const float* largest_of_blocks;  // [heads, blocks]
+  const double* sum_of_blocks;     // the same
+  int heads, blocks;
+};
+void join_blocks(const BlockTotals& totals, cudaStream_t stream);
+
 // f<D>() with the smallest head size of the kernels that holds `head_dim`.
 template <class F>
 void dispatch_head_dim(int head_dim, F&& f) {
