@@ -8,8 +8,8 @@
 namespace keel::ops::cuda {
 namespace {
 
-// bf16: 128 own rows; with head size 128, 128 sums for dk and dv and 32 scores per thread, one block per
-// multiprocessor. With 256, dk and dv are made one after the other.
+// bf16: 128 own rows. One block per multiprocessor: at most 255 registers for each of its 256 threads, 76 to 204 KB of
+// shared memory. With heads of 256 the sums of dk and dv do not fit together and are made one after the other.
 template <class T, int D>
 struct Tiling {
   static constexpr int kWarps = 8, kStreamed = D > 96 ? 32 : 64;
@@ -28,6 +28,7 @@ struct alignas(16) Query {
 template <class T, int D>
 struct BackwardMemory {
   static constexpr int kWarps = Tiling<T, D>::kWarps, kStreamed = Tiling<T, D>::kStreamed, kOwn = kWarps * kWarpRows;
+  static constexpr int kThreads = kWarps * device::kWarp;
   static constexpr size_t kOwnBytes = tile_bytes<T, D>(kOwn), kTileBytes = tile_bytes<T, D>(kStreamed);
   static constexpr size_t kQueries = 2 * kOwnBytes + 4 * kTileBytes;
   static constexpr size_t kBad = kQueries + 2 * kStreamed * sizeof(Query), kSmall = kBad + kStreamed * sizeof(int);
@@ -179,7 +180,7 @@ __device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, f
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(BackwardMemory<T, D>::kWarps* device::kWarp) backward_queries(Backward<T> x) {
+__global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_queries(Backward<T> x) {
   using Memory = BackwardMemory<T, D>;
   const AttentionProblem& problem = x.problem;
   const int blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn, number = int(device::block_index().x);
@@ -324,7 +325,7 @@ __device__ __forceinline__ void add_queries(KeySums<D, kWanted>& sums, const Sco
 }
 
 template <class T, int D, Wanted kWanted>
-__global__ void __launch_bounds__(BackwardMemory<T, D>::kWarps* device::kWarp) backward_keys(Backward<T> x) {
+__global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_keys(Backward<T> x) {
   using Memory = BackwardMemory<T, D>;
   using Sums = KeySums<D, kWanted>;
   constexpr int kWarps = Memory::kWarps;
@@ -379,11 +380,10 @@ void start(const Backward<T>& x, float* d_scale, cudaStream_t stream) {
   const AttentionProblem& problem = x.problem;
   const int64_t query_blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn * int64_t(problem.batch);
   const int64_t key_blocks = (problem.keys + Memory::kOwn - 1) / Memory::kOwn * int64_t(problem.batch);
-  const int threads = Memory::kWarps * device::kWarp;
   const auto launch_keys = [&](void (*kernel)(Backward<T>)) {
-    launch(kernel, unsigned(key_blocks * problem.kv_heads), threads, Memory::kBytes, stream, x);
+    launch(kernel, unsigned(key_blocks * problem.kv_heads), Memory::kThreads, Memory::kBytes, stream, x);
   };
-  launch(backward_queries<T, D>, unsigned(query_blocks * problem.heads), threads, Memory::kBytes, stream, x);
+  launch(backward_queries<T, D>, unsigned(query_blocks * problem.heads), Memory::kThreads, Memory::kBytes, stream, x);
   if constexpr (D <= 128) {
     launch_keys(backward_keys<T, D, Wanted::both>);
   } else {

@@ -6,11 +6,11 @@
 namespace keel::ops::cuda {
 namespace {
 
-// bf16: 128 queries by 64 keys. With head size 128: 64 + 32 sums per thread and 102 KiB of shared memory, two blocks
-// per multiprocessor.
+// bf16: 128 queries by 64 keys, or by 32 with heads of 256, where the sums take half of the registers. One block per
+// multiprocessor: at most 255 registers for each of its 256 threads, 37 to 203 KB of shared memory.
 template <class T, int D>
 struct Tiling {
-  static constexpr int kWarps = 8, kKeys = 64;
+  static constexpr int kWarps = 8, kKeys = D > 128 ? 32 : 64;
 };
 template <int D>
 struct Tiling<float, D> {
@@ -30,6 +30,7 @@ struct Forward {
 template <class T, int D>
 struct ForwardMemory {
   static constexpr int kWarps = Tiling<T, D>::kWarps, kKeys = Tiling<T, D>::kKeys, kQueries = kWarps * kWarpRows;
+  static constexpr int kThreads = kWarps * device::kWarp;
   static constexpr size_t kOwn = tile_bytes<T, D>(kQueries), kTile = tile_bytes<T, D>(kKeys);
   static constexpr size_t kBad = kOwn + 4 * kTile, kSmall = kBad + kKeys * sizeof(int);
   static constexpr size_t kBytes = kSmall + 4 * kWarps * sizeof(double);
@@ -59,7 +60,7 @@ struct TileMask {
   const int* bad;
 };
 
-// Products q . k to scores after soft-cap and mask; raises the maxima and returns the factors exp(old - new).
+// Products q . k to scores after soft-cap and mask, -infinity where hidden.
 template <int N>
 __device__ __forceinline__ void scores_of(float (&s)[N][4], Softmax& state, const TileMask& mask, float scale,
                                           float softcap) {
@@ -171,7 +172,7 @@ __device__ void walk_keys(const Forward<T>& x, const ForwardPlace& at, const War
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(ForwardMemory<T, D>::kWarps* device::kWarp) forward(Forward<T> x) {
+__global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) forward(Forward<T> x) {
   using Memory = ForwardMemory<T, D>;
   constexpr int kWarps = Memory::kWarps, kQueries = Memory::kQueries;
   const AttentionProblem& problem = x.problem;
@@ -260,7 +261,7 @@ void run_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
   x.largest = reinterpret_cast<float*>(partial + count * int64_t(sizeof(double)));
   if (options.want_entropy) x.entropy = reinterpret_cast<double*>(partial);
   const cudaStream_t stream = keel::cuda::current_stream(device);
-  launch(forward<T, D>, unsigned(count), Memory::kWarps * device::kWarp, Memory::kBytes, stream, x);
+  launch(forward<T, D>, unsigned(count), Memory::kThreads, Memory::kBytes, stream, x);
   join_blocks({at<float>(outputs.largest_logit), options.want_entropy ? at<float>(outputs.entropy) : nullptr, x.largest,
                x.entropy, x.problem.heads, int(per_head)},
               stream);
