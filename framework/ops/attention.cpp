@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "framework/ops/attention_cpu.h"
+#include "framework/ops/attention_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -48,9 +49,9 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
   if (outputs.largest_logit.defined())
     check_contiguous(outputs.largest_logit, "largest_logit", {inputs.q.size(2)}, DType::f32);
   if (options.want_entropy) check_contiguous(outputs.entropy, "entropy", {inputs.q.size(2)}, DType::f32);
-  if (runs_on_cpu(outputs.out, outputs.log_sum_exp, outputs.largest_logit, outputs.entropy, inputs.q, inputs.k,
-                  inputs.v, inputs.scale, inputs.first_key))
-    cpu::attention_forward(outputs, inputs, options);
+  const DeviceKind device = device_of(outputs.out, outputs.log_sum_exp, outputs.largest_logit, outputs.entropy,
+                                      inputs.q, inputs.k, inputs.v, inputs.scale, inputs.first_key);
+  run_twin(device, cpu::attention_forward, cuda::attention_forward, outputs, inputs, options);
 }
 
 void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, const AttentionOutputs& outputs,
@@ -62,9 +63,10 @@ void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, 
   check_tensor(gradients.dk, "dk", inputs.k.shape(), inputs.q.dtype());
   check_tensor(gradients.dv, "dv", inputs.k.shape(), inputs.q.dtype());
   if (gradients.d_scale.defined()) check_contiguous(gradients.d_scale, "d_scale", {inputs.q.size(2)}, DType::f32);
-  if (runs_on_cpu(gradients.dq, gradients.dk, gradients.dv, gradients.d_scale, d_out, outputs.out, outputs.log_sum_exp,
-                  inputs.q, inputs.k, inputs.v, inputs.scale, inputs.first_key))
-    cpu::attention_backward(gradients, d_out, outputs, inputs, options);
+  const DeviceKind device =
+      device_of(gradients.dq, gradients.dk, gradients.dv, gradients.d_scale, d_out, outputs.out, outputs.log_sum_exp,
+                inputs.q, inputs.k, inputs.v, inputs.scale, inputs.first_key);
+  run_twin(device, cpu::attention_backward, cuda::attention_backward, gradients, d_out, outputs, inputs, options);
 }
 
 }  // namespace keel::ops

@@ -2,6 +2,7 @@
 // these is ever reached by a user.
 #include "framework/ops/activation_cuda.h"
 #include "framework/ops/adamw_cuda.h"
+#include "framework/ops/attention_cuda.h"
 #include "framework/ops/bias_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/ops/embedding_cuda.h"
@@ -24,6 +25,13 @@ void activation_backward(Tensor, Tensor, ConstTensor, ConstTensor, ActivationKin
   refuse();
 }
 double adamw(const AdamwState&, ConstTensor, const AdamwStep&) {
+  refuse();
+}
+void attention_forward(const AttentionOutputs&, const AttentionInputs&, const AttentionOptions&) {
+  refuse();
+}
+void attention_backward(const AttentionGradients&, ConstTensor, const AttentionOutputs&, const AttentionInputs&,
+                        const AttentionOptions&) {
   refuse();
 }
 void add_bias(Tensor, ConstTensor) {

@@ -31,12 +31,12 @@ struct AttentionCase {
 };
 
 struct AttentionRun {
-  OwnedTensor out, log_sum_exp, largest_logit, entropy, dq, dk, dv, d_scale;
+  DeviceTensor out, log_sum_exp, largest_logit, entropy, dq, dk, dv, d_scale;
 };
 
 // A view [B, T, heads, d] in the middle of wider rows, whose other columns hold NaN.
 struct StridedTensor {
-  OwnedTensor whole;
+  DeviceTensor whole;
   Tensor view;
 
   StridedTensor(int64_t B, int64_t T, int64_t heads, int64_t d, DType dtype) : whole({B, T, heads + 2, d}, dtype) {
@@ -55,7 +55,7 @@ struct StridedTensor {
   }
 };
 
-inline OwnedTensor copy_of(const ConstTensor& tensor) {
+inline DeviceTensor copy_of(const ConstTensor& tensor) {
   return tensor_of(tensor.shape(), tensor.dtype(), to_doubles(tensor));
 }
 
@@ -67,21 +67,22 @@ inline AttentionRun run_attention(const AttentionCase& problem, int threads = 2)
   const StridedTensor q(x.B, x.T_q, x.H, x.d, problem.dtype, x.q), k(x.B, x.T_k, x.G, x.d, problem.dtype, x.k);
   const StridedTensor v(x.B, x.T_k, x.G, x.d, problem.dtype, x.v), dq(x.B, x.T_q, x.H, x.d, problem.dtype);
   const StridedTensor dv(x.B, x.T_k, x.G, x.d, problem.dtype);
-  const OwnedTensor scale = tensor_of({x.H}, DType::f32, x.scale);
-  const OwnedTensor d_out = tensor_of({x.B, x.T_q, x.H, x.d}, problem.dtype, problem.d_out);
-  OwnedTensor first_key;
+  const DeviceTensor scale = tensor_of({x.H}, DType::f32, x.scale);
+  const DeviceTensor d_out = tensor_of({x.B, x.T_q, x.H, x.d}, problem.dtype, problem.d_out);
+  DeviceTensor first_key;
   if (!x.first_key.empty()) {
-    first_key = OwnedTensor({x.B, x.T_q}, DType::i32);
-    std::copy(x.first_key.begin(), x.first_key.end(), first_key.tensor.as<int32_t>());
+    const std::vector<int32_t> starts(x.first_key.begin(), x.first_key.end());
+    first_key = DeviceTensor({x.B, x.T_q}, DType::i32);
+    copy(first_key, ConstTensor(starts.data(), {x.B, x.T_q}, DType::i32));
   }
   const ops::AttentionInputs inputs = {q.view, k.view, v.view, scale, first_key};
   const ops::AttentionOptions options = {x.causal, x.q_offset, x.window, float(x.softcap), true};
 
   AttentionRun run;
-  run.out = OwnedTensor(q.view.shape(), problem.dtype);
-  run.dk = OwnedTensor(k.view.shape(), problem.dtype);
-  run.log_sum_exp = OwnedTensor({x.B, x.H, x.T_q}, DType::f32);
-  for (OwnedTensor* sums : {&run.largest_logit, &run.entropy, &run.d_scale}) *sums = OwnedTensor({x.H}, DType::f32);
+  run.out = DeviceTensor(q.view.shape(), problem.dtype);
+  run.dk = DeviceTensor(k.view.shape(), problem.dtype);
+  run.log_sum_exp = DeviceTensor({x.B, x.H, x.T_q}, DType::f32);
+  for (DeviceTensor* sums : {&run.largest_logit, &run.entropy, &run.d_scale}) *sums = DeviceTensor({x.H}, DType::f32);
   const ops::AttentionOutputs outputs = {run.out, run.log_sum_exp, run.largest_logit, run.entropy};
   ops::attention_forward(outputs, inputs, options);
   ops::attention_backward({dq.view, run.dk, dv.view, run.d_scale}, d_out, outputs, inputs, options);

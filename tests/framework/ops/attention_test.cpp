@@ -26,6 +26,11 @@ std::vector<int64_t> document_starts(const Attention& x, const std::vector<int64
   return starts;
 }
 
+// Threads of a GPU take their turns on the CPU in tests: fewer and smaller problems there.
+bool on_cpu() {
+  return test_device().kind == DeviceKind::cpu;
+}
+
 AttentionCase random_case(uint64_t seed, DType dtype) {
   const auto pick = [&](uint64_t index, std::vector<int64_t> values) {
     return values[size_t(random_integer(seed, index, 0, int64_t(values.size())))];
@@ -33,9 +38,9 @@ AttentionCase random_case(uint64_t seed, DType dtype) {
   AttentionCase problem;
   problem.dtype = dtype;
   Attention& x = problem.x;
-  x.B = pick(1, {1, 2, 3});
-  x.G = pick(2, {1, 2, 3});
-  x.H = x.G * pick(3, {1, 2, 4});
+  x.B = on_cpu() ? pick(1, {1, 2, 3}) : pick(1, {1, 1, 2});
+  x.G = on_cpu() ? pick(2, {1, 2, 3}) : pick(2, {1, 1, 2});
+  x.H = x.G * (on_cpu() ? pick(3, {1, 2, 4}) : pick(3, {1, 2, 2}));
   x.d = pick(4, {4, 17, 48, 64, 80, 128, 200, 256});
   x.T_q = pick(5, {1, 2, 7, 33, 48, 49, 97, 130, 150});
   x.T_k = pick(6, {x.T_q, x.T_q, x.T_q + 5, x.T_q + 140});
@@ -74,7 +79,7 @@ void expect_near_reference(const AttentionCase& problem) {
     all += std::pow(norm_of(*values), 2);
   // Rounding that stays where sums cancel, as in a row that sees one key: true gradient 0.
   const double slack = 3e-7 * std::sqrt(all);
-  const double scale_slack = (half ? 1e-4 : 1e-7) * norm_of(x.q) * norm_of(gradient.dq) / std::abs(x.scale[0]);
+  const double scale_slack = (half ? 3e-4 : 1e-7) * norm_of(x.q) * norm_of(gradient.dq) / std::abs(x.scale[0]);
 
   Values log_sum_exp = to_doubles(run.log_sum_exp);
   same_where_blind(log_sum_exp, expected.log_sum_exp);
@@ -87,7 +92,7 @@ void expect_near_reference(const AttentionCase& problem) {
   EXPECT_TRUE(near_by_rows(to_doubles(run.out), expected.out, x.d, by_row));
   EXPECT_TRUE(near_by_rows(to_doubles(run.dv), gradient.dv, x.d, by_row));
   if (norm_of(gradient.dq) < 1e-12 * std::sqrt(all)) {  // every row sees one key: only rounding is left
-    for (const OwnedTensor* tensor : {&run.dq, &run.dk, &run.d_scale})
+    for (const DeviceTensor* tensor : {&run.dq, &run.dk, &run.d_scale})
       EXPECT_LT(norm_of(to_doubles(*tensor)), 1e-5 * std::sqrt(all));
     return;
   }
@@ -128,17 +133,29 @@ TEST(AttentionReference, GradientsAreFiniteDifferences) {
 }
 
 TEST(Attention, Fp32EqualsReference) {
-  for (uint64_t seed = 1; seed <= 60; ++seed) expect_near_reference(random_case(seed, DType::f32));
+  for (uint64_t seed = 1; seed <= (on_cpu() ? 60 : 20); ++seed) expect_near_reference(random_case(seed, DType::f32));
 }
 
 TEST(Attention, Bf16EqualsReference) {
-  for (uint64_t seed = 101; seed <= 160; ++seed) expect_near_reference(random_case(seed, DType::bf16));
+  for (uint64_t seed = 101; seed <= (on_cpu() ? 160 : 120); ++seed)
+    expect_near_reference(random_case(seed, DType::bf16));
+}
+
+std::vector<std::pair<int64_t, int64_t>> pairs(const std::vector<int64_t>& first, const std::vector<int64_t>& second) {
+  std::vector<std::pair<int64_t, int64_t>> all;
+  for (int64_t a : first)
+    for (int64_t b : second) all.emplace_back(a, b);
+  return all;
 }
 
 TEST(Attention, EveryHeadSizeAndLength) {
-  for (int64_t d : {4, 17, 48, 64, 80, 128, 200, 256})
-    for (int64_t T : {1, 47, 128, 300}) {
+  using Sizes = std::vector<int64_t>;
+  const std::vector<DType> dtypes = on_cpu() ? std::vector{DType::f32} : std::vector{DType::f32, DType::bf16};
+  for (DType dtype : dtypes)
+    for (auto [d, T] : pairs(on_cpu() ? Sizes{4, 17, 48, 64, 80, 128, 200, 256} : Sizes{17, 64, 96, 128, 256},
+                             on_cpu() ? Sizes{1, 47, 128, 300} : Sizes{47, 140})) {
       AttentionCase problem;
+      problem.dtype = dtype;
       problem.x = {.B = 1, .T_q = T, .T_k = T, .H = 2, .G = 1, .d = d};
       problem.fill(uint64_t(d * 1000 + T));
       expect_near_reference(problem);
@@ -152,12 +169,12 @@ TEST(Attention, SumsAndMaximaAreAddedToWhatIsThere) {
   const AttentionRun run = run_attention(problem);
   const Attention& x = problem.x;
   const Shape shape = {1, 9, 2, 8};
-  const OwnedTensor q = tensor_of(shape, DType::f32, x.q), k = tensor_of(shape, DType::f32, x.k);
-  const OwnedTensor v = tensor_of(shape, DType::f32, x.v), d_out = tensor_of(shape, DType::f32, problem.d_out);
-  const OwnedTensor out(shape, DType::f32), dq(shape, DType::f32), dk(shape, DType::f32), dv(shape, DType::f32);
-  const OwnedTensor log_sum_exp({1, 2, 9}, DType::f32), scale = tensor_of({2}, DType::f32, x.scale);
-  const OwnedTensor largest = tensor_of({2}, DType::f32, {0, 1000}), entropy = tensor_of({2}, DType::f32, {10, 0});
-  const OwnedTensor d_scale = tensor_of({2}, DType::f32, {5, 0});
+  const DeviceTensor q = tensor_of(shape, DType::f32, x.q), k = tensor_of(shape, DType::f32, x.k);
+  const DeviceTensor v = tensor_of(shape, DType::f32, x.v), d_out = tensor_of(shape, DType::f32, problem.d_out);
+  const DeviceTensor out(shape, DType::f32), dq(shape, DType::f32), dk(shape, DType::f32), dv(shape, DType::f32);
+  const DeviceTensor log_sum_exp({1, 2, 9}, DType::f32), scale = tensor_of({2}, DType::f32, x.scale);
+  const DeviceTensor largest = tensor_of({2}, DType::f32, {0, 1000}), entropy = tensor_of({2}, DType::f32, {10, 0});
+  const DeviceTensor d_scale = tensor_of({2}, DType::f32, {5, 0});
   const ops::AttentionOutputs outputs = {out, log_sum_exp, largest, entropy};
   ops::attention_forward(outputs, {q, k, v, scale, {}}, {.want_entropy = true});
   ops::attention_backward({dq, dk, dv, d_scale}, d_out, outputs, {q, k, v, scale, {}}, {});
@@ -185,7 +202,7 @@ AttentionCase with_logits(int64_t T, const std::function<double(int64_t, int64_t
 }
 
 void expect_finite(const AttentionRun& run) {
-  for (const OwnedTensor* tensor : {&run.out, &run.log_sum_exp, &run.dq, &run.dk, &run.dv, &run.d_scale})
+  for (const DeviceTensor* tensor : {&run.out, &run.log_sum_exp, &run.dq, &run.dk, &run.dv, &run.d_scale})
     for (double value : to_doubles(*tensor)) ASSERT_TRUE(std::isfinite(value));
 }
 
@@ -232,10 +249,11 @@ TEST(Attention, SameBitsAgainAndForwardAtAnyThreadCount) {
     for (int64_t G : {1, 3}) {
       AttentionCase problem;
       problem.dtype = dtype;
-      problem.x = {.B = 1, .T_q = 290, .T_k = 290, .H = 3, .G = G, .d = 20};
+      const int64_t T = on_cpu() ? 290 : 140;
+      problem.x = {.B = 1, .T_q = T, .T_k = T, .H = 3, .G = G, .d = 20};
       problem.fill(uint64_t(G));
       const AttentionRun alone = run_attention(problem, 1);
-      for (int threads : {1, 2, 3, 7}) {
+      for (int threads : on_cpu() ? std::vector{1, 2, 3, 7} : std::vector{3}) {
         const AttentionRun run = run_attention(problem, threads), again = run_attention(problem, threads);
         for (auto field : {&AttentionRun::out, &AttentionRun::log_sum_exp, &AttentionRun::entropy, &AttentionRun::dq,
                            &AttentionRun::dk, &AttentionRun::dv, &AttentionRun::d_scale})
@@ -247,6 +265,19 @@ TEST(Attention, SameBitsAgainAndForwardAtAnyThreadCount) {
           EXPECT_TRUE(near_by_norm(run.*field, to_doubles(alone.*field), one_op_tolerance(dtype)));
       }
     }
+}
+
+TEST(Attention, HeadsAbove256AreRefusedOnlyOnAGpu) {
+  AttentionCase problem;
+  problem.x = {.B = 1, .T_q = 3, .T_k = 3, .H = 1, .G = 1, .d = 257};
+  problem.fill(1);
+  if (on_cpu()) return expect_near_reference(problem);
+  try {
+    run_attention(problem);
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("heads of size 257; CUDA has kernels up to 256"));
+  }
 }
 
 TEST(Attention, RefusesWhatDoesNotFit) {

@@ -1,0 +1,432 @@
+#include "framework/ops/attention_cuda.h"
+#include "framework/ops/attention_problem_cuda.h"
+
+// FlashAttention-2, backward, without atomics: dq by blocks of queries that walk over keys, dk and dv by blocks of keys
+// that walk over the queries of every head that shares them. Scores are computed in both. What a block owns are two
+// tiles of 16 rows per warp, what it walks over comes in pairs of tiles, the next pair on its way while this one is
+// used.
+namespace keel::ops::cuda {
+namespace {
+
+// bf16: 128 own rows. One block per multiprocessor: at most 255 registers for each of its 256 threads, 76 to 204 KB of
+// shared memory. With heads of 256 the sums of dk and dv do not fit together and are made one after the other.
+template <class T, int D>
+struct Tiling {
+  static constexpr int kWarps = 8, kStreamed = D > 96 ? 32 : 64;
+};
+template <int D>
+struct Tiling<float, D> {
+  static constexpr int kWarps = 2, kStreamed = 32;
+};
+
+// What a key needs to know of a query.
+struct alignas(16) Query {
+  KeyInterval sees;
+  float log_sum_exp, mean;
+};
+
+template <class T, int D>
+struct BackwardMemory {
+  static constexpr int kWarps = Tiling<T, D>::kWarps, kStreamed = Tiling<T, D>::kStreamed, kOwn = kWarps * kWarpRows;
+  static constexpr int kThreads = kWarps * device::kWarp;
+  static constexpr size_t kOwnBytes = tile_bytes<T, D>(kOwn), kTileBytes = tile_bytes<T, D>(kStreamed);
+  static constexpr size_t kQueries = 2 * kOwnBytes + 4 * kTileBytes;
+  static constexpr size_t kBad = kQueries + 2 * kStreamed * sizeof(Query), kSmall = kBad + kStreamed * sizeof(int);
+  static constexpr size_t kBytes = kSmall + 4 * kWarps * sizeof(double);
+
+  // `which` is 0 for queries or keys, 1 for what goes with them: gradients of outputs, or values.
+  __device__ static T* own(int which) { return device::shared_memory<T>(size_t(which) * kOwnBytes); }
+  __device__ static T* own_of_warp(int which) {
+    return own(which) + int(device::thread_index().x) / device::kWarp * kWarpRows * kTileStride<T, D>;
+  }
+  __device__ static T* streamed(int stage, int which) {
+    return device::shared_memory<T>(2 * kOwnBytes + size_t(2 * stage + which) * kTileBytes);
+  }
+  __device__ static Query* queries(int stage) {
+    return device::shared_memory<Query>(kQueries + size_t(stage) * kStreamed * sizeof(Query));
+  }
+  __device__ static int* bad() { return device::shared_memory<int>(kBad); }
+  template <class S>
+  __device__ static S* small() {
+    return device::shared_memory<S>(kSmall);
+  }
+};
+
+template <class T>
+struct Backward {
+  AttentionProblem problem;
+  HeadRows<const T> q, k, v, out, d_out;
+  HeadRows<T> dq, dk, dv;
+  const float* log_sum_exp;  // [B, H, T_q]
+  float* mean;               // [B, H, T_q]: sum of d_out * out, which is the mean of dp under p
+  double* d_scale;           // [H, B * blocks]: of each block of queries
+
+  __device__ RowSource<T> rows(const HeadRows<const T>& tensor, int b, int h, int count) const {
+    return {tensor.head(b, h), tensor.of_row, count, problem.head_dim, problem.wide};
+  }
+  __device__ RowSink<T> sink(const HeadRows<T>& tensor, int b, int h, int first) const {
+    return {tensor.head(b, h) + first * tensor.of_row, tensor.of_row, 0, problem.head_dim, problem.wide};
+  }
+  __device__ int64_t row_number(int b, int h, int t) const {
+    return (int64_t(b) * problem.heads + h) * problem.queries + t;
+  }
+};
+
+struct ScoreRule {
+  float scale, softcap;
+};
+
+// The probability of a visible pair and dL/dscore before the soft-cap, from the products q . k and d_out . v.
+struct PairGradient {
+  float p, ds;
+};
+__device__ __forceinline__ PairGradient gradient_of(float product, float dp, const ScoreRule& rule, float log_sum_exp,
+                                                    float mean) {
+  float score = product * rule.scale, slope = 1;
+  if (rule.softcap != 0) {
+    const float ratio = tanhf(score / rule.softcap);
+    score = rule.softcap * ratio;
+    slope = 1 - ratio * ratio;
+  }
+  const float p = exponential(score - log_sum_exp);
+  return {p, p * (dp - mean) * slope};
+}
+
+// sum of d_out * out for a lane's two rows, d_out in shared memory; over the four lanes that share them.
+template <int D, class T>
+__device__ void mean_of_rows(float (&mean)[2], const T* d_out, const RowSource<T>& out, int first_row) {
+  const int lane = int(device::lane());
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = lane / 4 + 8 * i;
+    float sum = 0;
+    for (int column = lane % 4 * kWide; column < out.columns && first_row + row < out.rows; column += 4 * kWide) {
+      const T* from = out.data + (first_row + row) * out.stride + column;
+      const T* other = d_out + row * kTileStride<T, D> + column;
+      float values[kWide] = {};
+      if (out.wide && column + kWide <= out.columns) {
+        load(values, from);
+      } else {
+        for (int j = 0; j < kWide && column + j < out.columns; ++j) values[j] = to_float(from[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kWide; ++j) sum = fmaf(values[j], to_float(other[j]), sum);
+    }
+    mean[i] = quad_sum(sum);
+  }
+}
+
+// A lane's two rows of queries.
+struct QueryRows {
+  WarpView view;
+  float log_sum_exp[2], mean[2];
+  float d_scale;  // sum of ds times the product q . k, from ds in fp32: its terms cancel, bf16 would show
+};
+
+template <class T, int D>
+__device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, float (&dq)[D / 8][4]) {
+  using Memory = BackwardMemory<T, D>;
+  constexpr int kKeys = Memory::kStreamed, kWarps = Memory::kWarps;
+  const AttentionProblem& problem = x.problem;
+  const int kv = problem.kv_head(h);
+  const RowSource<T> k = x.rows(x.k, b, kv, problem.keys), v = x.rows(x.v, b, kv, problem.keys);
+  const KeyInterval seen = joined_over_block<kWarps>(rows.view.any, Memory::template small<int>());
+  const ScoreRule rule = {problem.scale[h], problem.softcap};
+  const auto bring = [&](int tile) {
+    load_rows<D>(Memory::streamed(tile % 2, 0), k, tile * kKeys, kKeys);
+    load_rows<D>(Memory::streamed(tile % 2, 1), v, tile * kKeys, kKeys);
+    device::commit_copies();
+  };
+  for (bool careful = false;; careful = true) {
+    clear(dq);
+    rows.d_scale = 0;
+    const int tiles = (seen.end + kKeys - 1) / kKeys, first = seen.empty() ? tiles : seen.begin / kKeys;
+    device::sync_threads();
+    if (first < tiles) bring(first);
+    for (int tile = first; tile < tiles; ++tile) {
+      T *keys = Memory::streamed(tile % 2, 0), *values = Memory::streamed(tile % 2, 1);
+      device::wait_copies<0>();
+      device::sync_threads();  // this tile is here, and nobody uses the last one any more
+      if (tile + 1 < tiles) bring(tile + 1);
+      if (careful) {
+        mark_bad_rows<D>(keys, values, kKeys, Memory::bad());
+        device::sync_threads();
+      }
+      if (rows.view.any.meets(tile * kKeys, kKeys)) {
+        float s[kKeys / 8][4], dp[kKeys / 8][4];
+        clear(s);
+        clear(dp);
+        add_rows_product<D>(s, Memory::own_of_warp(0), keys);
+        add_rows_product<D>(dp, Memory::own_of_warp(1), values);
+        const int column = int(device::lane()) % 4 * 2;
+        const bool whole = rows.view.all.begin <= tile * kKeys && rows.view.all.end >= (tile + 1) * kKeys;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int key = 8 * n + i % 2 + column;
+            if (careful && Memory::bad()[key]) s[n][i] = NAN;
+            const bool sees = whole || rows.view.row[i / 2].holds(tile * kKeys + key);
+            const float ds = gradient_of(s[n][i], dp[n][i], rule, rows.log_sum_exp[i / 2], rows.mean[i / 2]).ds;
+            rows.d_scale = sees ? fmaf(ds, s[n][i], rows.d_scale) : rows.d_scale;
+            s[n][i] = sees ? ds : 0.f;
+          }
+        add_columns_product<D>(dq, s, keys);
+      }
+      if (careful) device::sync_threads();  // before the marks are written again
+    }
+    if (careful || block_all<kWarps>(all_finite(dq), Memory::template small<int>())) return;
+  }
+}
+
+template <class T, int D>
+__global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_queries(Backward<T> x) {
+  using Memory = BackwardMemory<T, D>;
+  const AttentionProblem& problem = x.problem;
+  const int blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn, number = int(device::block_index().x);
+  // The last rows see most keys: they come first.
+  const int block = blocks - 1 - number % blocks, h = number / blocks % problem.heads,
+            b = number / blocks / problem.heads;
+  const int lane = int(device::lane());
+  const int first_row = block * Memory::kOwn + int(device::thread_index().x) / device::kWarp * kWarpRows;
+  load_rows<D>(Memory::own(0), x.rows(x.q, b, h, problem.queries), block * Memory::kOwn, Memory::kOwn);
+  load_rows<D>(Memory::own(1), x.rows(x.d_out, b, h, problem.queries), block * Memory::kOwn, Memory::kOwn);
+  device::commit_copies();
+  device::wait_copies<0>();
+  device::sync_threads();
+
+  QueryRows rows = {WarpView(problem, b, first_row), {}, {}, 0};
+  mean_of_rows<D>(rows.mean, Memory::own_of_warp(1), x.rows(x.out, b, h, problem.queries), first_row);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = first_row + lane / 4 + 8 * i;
+    if (row >= problem.queries) continue;
+    rows.log_sum_exp[i] = x.log_sum_exp[x.row_number(b, h, row)];
+    if (lane % 4 == 0) x.mean[x.row_number(b, h, row)] = rows.mean[i];
+  }
+  float dq[D / 8][4], factor[2];
+  walk_keys<T, D>(x, b, h, rows, dq);
+
+  T* own = Memory::own_of_warp(0);
+  for (int i = 0; i < 2; ++i) factor[i] = rows.view.row[i].empty() ? 0.f : problem.scale[h];
+  device::sync_warp();
+  put_rows<D>(own, dq, factor);
+  RowSink<T> to = x.sink(x.dq, b, h, first_row);
+  to.rows = least(kWarpRows, problem.queries - first_row);
+  store_rows<D>(to, own);
+  const double sum = block_sum(double(rows.d_scale), Memory::template small<double>());
+  if (device::thread_index().x == 0) x.d_scale[(int64_t(h) * problem.batch + b) * blocks + block] = sum;
+}
+
+// A block of keys: rows [first, first + kOwn) of one KV head, and the tiles of queries that may see them.
+struct KeyPlace {
+  int b, kv, first, heads_per_kv;
+  int first_tile, tiles;  // of each head
+
+  __device__ int steps() const { return heads_per_kv * tiles; }
+  __device__ int head(int step) const { return kv * heads_per_kv + step / tiles; }
+  __device__ int tile(int step) const { return first_tile + step % tiles; }
+};
+
+template <class T, int D>
+__device__ KeyPlace key_place(const AttentionProblem& problem) {
+  using Memory = BackwardMemory<T, D>;
+  constexpr int kQueries = Memory::kStreamed;
+  const int blocks = (problem.keys + Memory::kOwn - 1) / Memory::kOwn, number = int(device::block_index().x);
+  KeyPlace at{};
+  at.b = number / blocks / problem.kv_heads;
+  at.kv = number / blocks % problem.kv_heads;
+  at.first = number % blocks * Memory::kOwn;  // the first keys are seen by most: they come first
+  at.heads_per_kv = problem.heads / problem.kv_heads;
+  int end = problem.queries;
+  if (problem.window > 0) end = least(end, at.first + Memory::kOwn - 1 + problem.window - problem.q_offset);
+  if (problem.causal) at.first_tile = greatest(at.first - problem.q_offset, 0) / kQueries;
+  at.tiles = greatest((greatest(end, 0) + kQueries - 1) / kQueries - at.first_tile, 0);
+  return at;
+}
+
+// The first step from `step` on with a query that sees a key of the block; the same in every warp.
+template <class T, int D>
+__device__ int next_step(const AttentionProblem& problem, const KeyPlace& at, int step) {
+  using Memory = BackwardMemory<T, D>;
+  for (; step < at.steps(); ++step) {
+    bool meets = false;
+    for (int i = int(device::lane()); i < Memory::kStreamed; i += device::kWarp)
+      meets |= visible(problem, at.b, at.tile(step) * Memory::kStreamed + i).meets(at.first, Memory::kOwn);
+    if (device::any(meets)) break;
+  }
+  return step;
+}
+
+// Starts to bring one step's queries and gradients of outputs.
+template <class T, int D>
+__device__ void bring_queries(const Backward<T>& x, const KeyPlace& at, int step, int stage) {
+  using Memory = BackwardMemory<T, D>;
+  constexpr int kQueries = Memory::kStreamed;
+  const AttentionProblem& problem = x.problem;
+  const int h = at.head(step), first = at.tile(step) * kQueries;
+  load_rows<D>(Memory::streamed(stage, 0), x.rows(x.q, at.b, h, problem.queries), first, kQueries);
+  load_rows<D>(Memory::streamed(stage, 1), x.rows(x.d_out, at.b, h, problem.queries), first, kQueries);
+  device::commit_copies();
+  for (int i = int(device::thread_index().x); i < kQueries; i += int(device::block_size().x)) {
+    const int t = first + i;
+    Query query{visible(problem, at.b, t), 0, 0};
+    if (t < problem.queries) {
+      query.log_sum_exp = x.log_sum_exp[x.row_number(at.b, h, t)];
+      query.mean = x.mean[x.row_number(at.b, h, t)];
+    }
+    device::store_vector(Memory::queries(stage) + i, query);
+  }
+}
+
+enum class Wanted { both, dk, dv };
+
+// Sums of a warp's 16 keys.
+template <int D, Wanted kWanted>
+struct KeySums {
+  static constexpr bool kWantKeys = kWanted != Wanted::dv, kWantValues = kWanted != Wanted::dk;
+  float dk[kWantKeys ? D / 8 : 1][4], dv[kWantValues ? D / 8 : 1][4];
+};
+
+// One pair of tiles: scores with a row per key and a column per query.
+template <class T, int D, Wanted kWanted>
+__device__ __forceinline__ void add_queries(KeySums<D, kWanted>& sums, const ScoreRule& rule, int stage, int first_key,
+                                            const int* bad) {
+  using Memory = BackwardMemory<T, D>;
+  using Sums = KeySums<D, kWanted>;
+  constexpr int kQueries = Memory::kStreamed;
+  const int lane = int(device::lane());
+  const Query* queries = Memory::queries(stage);
+  bool meets = false;
+  for (int i = lane; i < kQueries; i += device::kWarp) meets |= queries[i].sees.meets(first_key, kWarpRows);
+  if (!device::any(meets)) return;
+  float p[kQueries / 8][4], ds[kQueries / 8][4];
+  clear(p);
+  clear(ds);
+  add_rows_product<D>(p, Memory::own_of_warp(0), Memory::streamed(stage, 0));
+  if constexpr (Sums::kWantKeys) add_rows_product<D>(ds, Memory::own_of_warp(1), Memory::streamed(stage, 1));
+#pragma unroll
+  for (int n = 0; n < kQueries / 8; ++n)
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int column = 8 * n + lane % 4 * 2 + j;
+      const auto query = device::load_vector<Query>(queries + column);
+#pragma unroll
+      for (int i = j; i < 4; i += 2) {
+        if (bad && bad[column]) p[n][i] = NAN;
+        const PairGradient pair = gradient_of(p[n][i], ds[n][i], rule, query.log_sum_exp, query.mean);
+        const bool sees = query.sees.holds(first_key + lane / 4 + i / 2 * 8);
+        p[n][i] = sees ? pair.p : 0.f;
+        ds[n][i] = sees ? pair.ds * rule.scale : 0.f;
+      }
+    }
+  if constexpr (Sums::kWantValues) add_columns_product<D>(sums.dv, p, Memory::streamed(stage, 1));
+  if constexpr (Sums::kWantKeys) add_columns_product<D>(sums.dk, ds, Memory::streamed(stage, 0));
+}
+
+template <class T, int D, Wanted kWanted>
+__global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_keys(Backward<T> x) {
+  using Memory = BackwardMemory<T, D>;
+  using Sums = KeySums<D, kWanted>;
+  constexpr int kWarps = Memory::kWarps;
+  const AttentionProblem& problem = x.problem;
+  const KeyPlace at = key_place<T, D>(problem);
+  const int first_key = at.first + int(device::thread_index().x) / device::kWarp * kWarpRows;
+  load_rows<D>(Memory::own(0), x.rows(x.k, at.b, at.kv, problem.keys), at.first, Memory::kOwn);
+  load_rows<D>(Memory::own(1), x.rows(x.v, at.b, at.kv, problem.keys), at.first, Memory::kOwn);
+  device::commit_copies();
+
+  Sums sums;
+  for (bool careful = false;; careful = true) {
+    clear(sums.dk);
+    clear(sums.dv);
+    int step = next_step<T, D>(problem, at, 0);
+    device::sync_threads();
+    if (step < at.steps()) bring_queries<T, D>(x, at, step, 0);
+    for (int stage = 0; step < at.steps(); stage ^= 1) {
+      const int next = next_step<T, D>(problem, at, step + 1);
+      device::wait_copies<0>();
+      device::sync_threads();  // this pair of tiles is here, and nobody uses the last one any more
+      if (next < at.steps()) bring_queries<T, D>(x, at, next, stage ^ 1);
+      if (careful) {
+        mark_bad_rows<D>(Memory::streamed(stage, 0), Memory::streamed(stage, 1), Memory::kStreamed, Memory::bad());
+        device::sync_threads();
+      }
+      const ScoreRule rule = {problem.scale[at.head(step)], problem.softcap};
+      add_queries<T>(sums, rule, stage, first_key, careful ? Memory::bad() : nullptr);
+      if (careful) device::sync_threads();  // before the marks are written again
+      step = next;
+    }
+    device::wait_copies<0>();  // of the own rows, where nobody sees them
+    const bool finite = all_finite(sums.dk) && all_finite(sums.dv);
+    if (careful || block_all<kWarps>(finite, Memory::template small<int>())) break;
+  }
+  const float factor[2] = {1, 1};
+  RowSink<T> dk = x.sink(x.dk, at.b, at.kv, first_key), dv = x.sink(x.dv, at.b, at.kv, first_key);
+  dk.rows = dv.rows = least(kWarpRows, problem.keys - first_key);
+  if constexpr (Sums::kWantKeys) {
+    put_rows<D>(Memory::own_of_warp(0), sums.dk, factor);
+    store_rows<D>(dk, Memory::own_of_warp(0));
+  }
+  if constexpr (Sums::kWantValues) {
+    put_rows<D>(Memory::own_of_warp(1), sums.dv, factor);
+    store_rows<D>(dv, Memory::own_of_warp(1));
+  }
+}
+
+template <class T, int D>
+void start(const Backward<T>& x, float* d_scale, cudaStream_t stream) {
+  using Memory = BackwardMemory<T, D>;
+  const AttentionProblem& problem = x.problem;
+  const int64_t query_blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn * int64_t(problem.batch);
+  const int64_t key_blocks = (problem.keys + Memory::kOwn - 1) / Memory::kOwn * int64_t(problem.batch);
+  const auto launch_keys = [&](void (*kernel)(Backward<T>)) {
+    launch(kernel, unsigned(key_blocks * problem.kv_heads), Memory::kThreads, Memory::kBytes, stream, x);
+  };
+  launch(backward_queries<T, D>, unsigned(query_blocks * problem.heads), Memory::kThreads, Memory::kBytes, stream, x);
+  if constexpr (D <= 128) {
+    launch_keys(backward_keys<T, D, Wanted::both>);
+  } else {
+    launch_keys(backward_keys<T, D, Wanted::dk>);
+    launch_keys(backward_keys<T, D, Wanted::dv>);
+  }
+  join_blocks({nullptr, d_scale, nullptr, x.d_scale, problem.heads, int(query_blocks)}, stream);
+}
+
+template <class T>
+void run_backward(const AttentionGradients& gradients, const ConstTensor& d_out, const AttentionOutputs& outputs,
+                  const AttentionInputs& inputs, const AttentionOptions& options) {
+  const Device device = inputs.q.device();
+  Backward<T> x{};
+  x.problem = problem_of(inputs, options);
+  x.problem.wide = x.problem.wide && is_wide(outputs.out) && is_wide(d_out) && is_wide(gradients.dq) &&
+                   is_wide(gradients.dk) && is_wide(gradients.dv);
+  x.q = head_rows<const T>(inputs.q);
+  x.k = head_rows<const T>(inputs.k);
+  x.v = head_rows<const T>(inputs.v);
+  x.out = head_rows<const T>(outputs.out);
+  x.d_out = head_rows<const T>(d_out);
+  x.dq = head_rows<T>(gradients.dq);
+  x.dk = head_rows<T>(gradients.dk);
+  x.dv = head_rows<T>(gradients.dv);
+  x.log_sum_exp = at<float>(outputs.log_sum_exp);
+  const int64_t rows = int64_t(x.problem.batch) * x.problem.heads * x.problem.queries;
+  // No block owns fewer than 32 queries.
+  const int64_t most_blocks = (x.problem.queries + 31) / 32 * int64_t(x.problem.batch) * x.problem.heads;
+  std::byte* memory =
+      keel::cuda::workspace(device, most_blocks * int64_t(sizeof(double)) + rows * int64_t(sizeof(float)));
+  x.d_scale = reinterpret_cast<double*>(memory);
+  x.mean = reinterpret_cast<float*>(memory + most_blocks * int64_t(sizeof(double)));
+  dispatch_head_dim(x.problem.head_dim,
+                    [&]<int D>() { start<T, D>(x, at<float>(gradients.d_scale), keel::cuda::current_stream(device)); });
+}
+
+}  // namespace
+
+void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, const AttentionOutputs& outputs,
+                        const AttentionInputs& inputs, const AttentionOptions& options) {
+  dispatch_device_float(inputs.q.dtype(),
+                        [&]<class T>() { run_backward<T>(gradients, d_out, outputs, inputs, options); });
+}
+
+}  // namespace keel::ops::cuda

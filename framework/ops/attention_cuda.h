@@ -1,0 +1,13 @@
+// The CUDA twins of attention.h; arguments are checked already.
+#pragma once
+
+#include "framework/ops/attention.h"
+
+namespace keel::ops::cuda {
+
+// Head sizes up to 256.
+void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs, const AttentionOptions& options);
+void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, const AttentionOutputs& outputs,
+                        const AttentionInputs& inputs, const AttentionOptions& options);
+
+}  // namespace keel::ops::cuda

@@ -1,0 +1,221 @@
+// Tiles of attention on a GPU: rows of one head in shared memory, and the two products of FlashAttention-2 (Dao 2023)
+// by one warp, which owns 16 rows of the result. bf16 multiplies by tensor cores, fp32 by plain FMA with the sums in
+// the same places. Only attention's .cu files include it.
+//
+// Sums [16, 8 N] of a warp lie as mma.sync leaves them: sums[n][2 i + j] of lane l is row l / 4 + 8 i, column
+// 8 n + 2 (l % 4) + j.
+#pragma once
+
+#include <device/matrix.h>
+
+#include <cstring>
+
+#include "framework/ops/kernel.h"
+
+namespace keel::ops::cuda {
+
+constexpr int kWarpRows = 16;
+
+// Rows in shared memory are 16 bytes longer than D elements: ldmatrix then meets every bank once, for each D in use.
+template <class T, int D>
+constexpr int kTileStride = D + 16 / int(sizeof(T));
+template <class T, int D>
+constexpr size_t tile_bytes(int rows) {
+  return size_t(rows) * kTileStride<T, D> * sizeof(T);
+}
+
+// A tensor [B, T, heads, d] by its strides in elements.
+template <class T>
+struct HeadRows {
+  T* data = nullptr;
+  int64_t of_batch = 0, of_row = 0, of_head = 0;
+
+  __device__ T* head(int b, int h) const { return data + b * of_batch + h * of_head; }
+};
+template <class T, class TensorType>
+HeadRows<T> head_rows(const TensorType& tensor) {
+  return {at<std::remove_const_t<T>>(tensor), tensor.stride(0), tensor.stride(1), tensor.stride(2)};
+}
+
+// The rows of one head: [rows, columns].
+template <class T>
+struct RowSource {
+  const T* data;
+  int64_t stride;
+  int rows, columns;
+  bool wide;  // every row starts and ends at a multiple of 16 bytes
+};
+
+// Where a warp's rows go; `rows` may be negative where the warp has none.
+template <class T>
+struct RowSink {
+  T* data;
+  int64_t stride;
+  int rows, columns;
+  bool wide;
+};
+
+// Starts to bring rows [first, first + count) to shared memory, zeros where there are none; all threads of the block
+// call. Complete after wait_copies and a barrier.
+template <int D, class T>
+__device__ void load_rows(T* to, const RowSource<T>& from, int first, int count) {
+  constexpr int kPart = 16 / sizeof(T), kParts = D / kPart;
+  for (int i = int(device::thread_index().x); i < count * kParts; i += int(device::block_size().x)) {
+    const int row = i / kParts, column = i % kParts * kPart;
+    T* at = to + row * kTileStride<T, D> + column;
+    const bool inside = first + row < from.rows && column < from.columns;
+    const T* source = inside ? from.data + (first + row) * from.stride + column : from.data;
+    if (from.wide) {
+      device::copy_async(at, source, inside ? 16 : 0);
+    } else {
+      for (int j = 0; j < kPart; ++j) at[j] = inside && column + j < from.columns ? source[j] : from_float<T>(0);
+    }
+  }
+}
+
+// The first rows of a warp's 16 in shared memory to a tensor.
+template <int D, class T>
+__device__ void store_rows(const RowSink<T>& to, const T* own) {
+  constexpr int kPart = 16 / sizeof(T), kParts = D / kPart;
+  device::sync_warp();
+  for (int i = int(device::lane()); i < to.rows * kParts; i += device::kWarp) {
+    const int row = i / kParts, column = i % kParts * kPart;
+    if (column >= to.columns) continue;
+    const T* from = own + row * kTileStride<T, D> + column;
+    T* at = to.data + row * to.stride + column;
+    if (to.wide) {
+      device::store_vector(at, device::load_vector<Pack<T, kPart>>(from));
+    } else {
+      for (int j = 0; j < kPart && column + j < to.columns; ++j) at[j] = from[j];
+    }
+  }
+}
+// sums[n][2 i + j] times factor[i] to a warp's 16 rows in shared memory.
+template <int D, class T>
+__device__ void put_rows(T* own, const float (&sums)[D / 8][4], const float (&factor)[2]) {
+  const int lane = int(device::lane());
+  T* at = own + lane / 4 * kTileStride<T, D> + lane % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        at[8 * i * kTileStride<T, D> + 8 * n + j] = from_float<T>(sums[n][2 * i + j] * factor[i]);
+}
+
+__device__ __forceinline__ uint32_t packed(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof bits);
+  return bits;
+}
+
+// sums [16, 8 N] += a [16, D] b [8 N, D]^T, both in shared memory.
+template <int D, int N>
+__device__ __forceinline__ void add_rows_product(float (&sums)[N][4], const __nv_bfloat16* a, const __nv_bfloat16* b) {
+  constexpr int kStride = kTileStride<__nv_bfloat16, D>;
+  const int row = int(device::lane()) % 8, low = int(device::lane()) / 8 % 2 * 8, high = int(device::lane()) / 16 * 8;
+  a += (row + low) * kStride + high;
+  b += (row + high) * kStride + low;
+#pragma unroll
+  for (int k = 0; k < D; k += 16) {
+    uint32_t of_a[4];
+    device::load_matrices(of_a, a + k);
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      uint32_t of_b[4];
+      device::load_matrices(of_b, b + 8 * n * kStride + k);
+      device::multiply_add(sums[n], of_a, {of_b[0], of_b[1]});
+      device::multiply_add(sums[n + 1], of_a, {of_b[2], of_b[3]});
+    }
+  }
+}
+
+// out [16, D] += p [16, 8 N] b [8 N, D]; p in registers, rounded to bf16, b in shared memory.
+template <int D, int N>
+__device__ __forceinline__ void add_columns_product(float (&out)[D / 8][4], const float (&p)[N][4],
+                                                    const __nv_bfloat16* b) {
+  constexpr int kStride = kTileStride<__nv_bfloat16, D>;
+  const int row = int(device::lane()) % 16, high = int(device::lane()) / 16 * 8;
+  b += row * kStride + high;
+#pragma unroll
+  for (int k = 0; k < N; k += 2) {
+    const uint32_t of_p[4] = {packed(p[k][0], p[k][1]), packed(p[k][2], p[k][3]), packed(p[k + 1][0], p[k + 1][1]),
+                              packed(p[k + 1][2], p[k + 1][3])};
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      uint32_t of_b[4];
+      device::load_matrices_transposed(of_b, b + 8 * k * kStride + 8 * n);
+      device::multiply_add(out[n], of_p, {of_b[0], of_b[1]});
+      device::multiply_add(out[n + 1], of_p, {of_b[2], of_b[3]});
+    }
+  }
+}
+
+// The same in fp32.
+template <int D, int N>
+__device__ __forceinline__ void add_rows_product(float (&sums)[N][4], const float* a, const float* b) {
+  constexpr int kStride = kTileStride<float, D>;
+  const int lane = int(device::lane());
+  a += lane / 4 * kStride;
+  b += lane % 4 * 2 * kStride;
+  for (int k = 0; k < D; ++k) {
+    const float of_a[2] = {a[k], a[8 * kStride + k]};
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(of_a[i / 2], b[(8 * n + i % 2) * kStride + k], sums[n][i]);
+  }
+}
+template <int D, int N>
+__device__ __forceinline__ void add_columns_product(float (&out)[D / 8][4], const float (&p)[N][4], const float* b) {
+  constexpr int kStride = kTileStride<float, D>;
+  const int lane = int(device::lane());
+  b += lane % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll 1
+    for (int from = 0; from < 4; ++from) {
+      float of_p[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) of_p[i] = device::shuffle(p[n][i], unsigned(lane / 4 * 4 + from));
+      const float* row = b + (8 * n + 2 * from) * kStride;
+#pragma unroll
+      for (int column = 0; column < D / 8; ++column)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* at = row + 8 * column + i % 2;
+          out[column][i] = fmaf(of_p[i / 2 * 2 + 1], at[kStride], fmaf(of_p[i / 2 * 2], at[0], out[column][i]));
+        }
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void clear(float (&sums)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+}
+template <int N>
+__device__ __forceinline__ bool all_finite(const float (&sums)[N][4]) {
+  float poison = 0;
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) poison += sums[n][i] * 0;
+  return poison == 0;
+}
+
+// The sum and the maximum over the four lanes that share rows.
+__device__ __forceinline__ float quad_sum(float value) {
+  value += device::shuffle_xor(value, 1);
+  return value + device::shuffle_xor(value, 2);
+}
+__device__ __forceinline__ float quad_max(float value) {
+  value = fmaxf(value, device::shuffle_xor(value, 1));
+  return fmaxf(value, device::shuffle_xor(value, 2));
+}
+
+}  // namespace keel::ops::cuda
