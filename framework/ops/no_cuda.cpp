@@ -7,6 +7,7 @@
 #include "framework/ops/embedding_cuda.h"
 #include "framework/ops/logit_scale_cuda.h"
 #include "framework/ops/norm_cuda.h"
+#include "framework/ops/qk_norm_rope_cuda.h"
 
 namespace keel::ops::cuda {
 namespace {
@@ -63,6 +64,26 @@ void norm_forward(const NormForward&) {
   refuse();
 }
 void norm_backward(const NormBackward&, const NormGradients&) {
+  refuse();
+}
+void qk_norm_partial_statistics(Tensor, const QkNormRopeInputs&, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_norm_merge_statistics(Tensor, ConstTensor, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_norm_rope_forward(Tensor, Tensor, const QkNormRopeInputs&, ConstTensor, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_norm_backward_sums(Tensor, ConstTensor, ConstTensor, const QkNormRopeInputs&, ConstTensor,
+                           const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_norm_rope_backward(const QkNormRopeGradients&, ConstTensor, ConstTensor, const QkNormRopeInputs&, ConstTensor,
+                           ConstTensor, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_root_mean_square(Tensor, Tensor, ConstTensor, const QkNormRopeOptions&) {
   refuse();
 }
 
