@@ -72,7 +72,7 @@ QkCase random_case(DType dtype, uint64_t seed) {
   auto weights = Weights(pick(11, 0, 3));
   if (options.kind == QkNormKind::none) weights = Weights::none;
   if (options.scope == QkNormScope::full && weights == Weights::shared) weights = Weights::per_head;
-  return make_case({pick(12, 1, 100), heads, kv_heads, d}, dtype, options, weights, seed * 1000);
+  return make_case({pick(12, 1, 300), heads, kv_heads, d}, dtype, options, weights, seed * 1000);
 }
 
 TEST(QkNormRope, RandomShapesEqualTheReference) {
