@@ -3,6 +3,7 @@
 #include "framework/ops/activation_cuda.h"
 #include "framework/ops/adamw_cuda.h"
 #include "framework/ops/bias_cuda.h"
+#include "framework/ops/cross_entropy_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/ops/embedding_cuda.h"
 #include "framework/ops/logit_scale_cuda.h"
@@ -46,6 +47,18 @@ double sum_of_squares(ConstTensor) {
   refuse();
 }
 double sum(ConstTensor) {
+  refuse();
+}
+void cross_entropy_statistics(const CrossEntropyStatistics&, Tensor, ConstTensor, const CrossEntropyOptions&) {
+  refuse();
+}
+void cross_entropy_rescale(const CrossEntropyStatistics&, ConstTensor) {
+  refuse();
+}
+CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics&, ConstTensor, const CrossEntropyOptions&) {
+  refuse();
+}
+void cross_entropy_gradient(Tensor, const CrossEntropyStatistics&, ConstTensor, float, const CrossEntropyOptions&) {
   refuse();
 }
 void embedding_forward(Tensor, ConstTensor, ConstTensor, int64_t, float) {
