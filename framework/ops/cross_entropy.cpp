@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/ops/cross_entropy_cpu.h"
+#include "framework/ops/cross_entropy_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -47,17 +48,17 @@ void cross_entropy_statistics(const CrossEntropyStatistics& statistics, Tensor l
   check_logits(op, logits, options);
   check_statistics(op, statistics, logits.size(0));
   check_targets(op, targets, logits.size(0), options);
-  if (runs_on_cpu(logits, targets, statistics.maximum, statistics.sum_exp, statistics.target_logit,
-                  statistics.logit_sum))
-    cpu::cross_entropy_statistics(statistics, logits, targets, options);
+  run_twin(
+      device_of(logits, targets, statistics.maximum, statistics.sum_exp, statistics.target_logit, statistics.logit_sum),
+      cpu::cross_entropy_statistics, cuda::cross_entropy_statistics, statistics, logits, targets, options);
 }
 
 void cross_entropy_rescale(const CrossEntropyStatistics& statistics, ConstTensor global_maximum) {
   const char* op = "cross_entropy_rescale";
   check_statistics(op, statistics, global_maximum.elements());
   check_column(op, "the global maximum", global_maximum, global_maximum.elements());
-  if (runs_on_cpu(statistics.maximum, statistics.sum_exp, global_maximum))
-    cpu::cross_entropy_rescale(statistics, global_maximum);
+  run_twin(device_of(statistics.maximum, statistics.sum_exp, global_maximum), cpu::cross_entropy_rescale,
+           cuda::cross_entropy_rescale, statistics, global_maximum);
 }
 
 CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics& statistics, ConstTensor targets,
@@ -65,9 +66,9 @@ CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics& statistics, Co
   const char* op = "cross_entropy_loss";
   check_statistics(op, statistics, targets.elements());
   check_targets(op, targets, targets.elements(), options);
-  if (!runs_on_cpu(targets, statistics.maximum, statistics.sum_exp, statistics.target_logit, statistics.logit_sum))
-    return {};
-  return cpu::cross_entropy_loss(statistics, targets, options);
+  return run_twin(
+      device_of(targets, statistics.maximum, statistics.sum_exp, statistics.target_logit, statistics.logit_sum),
+      cpu::cross_entropy_loss, cuda::cross_entropy_loss, statistics, targets, options);
 }
 
 void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets, float factor,
@@ -76,9 +77,9 @@ void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statist
   check_logits(op, logits, options);
   check_statistics(op, statistics, logits.size(0));
   check_targets(op, targets, logits.size(0), options);
-  if (runs_on_cpu(logits, targets, statistics.maximum, statistics.sum_exp, statistics.target_logit,
-                  statistics.logit_sum))
-    cpu::cross_entropy_gradient(logits, statistics, targets, factor, options);
+  run_twin(
+      device_of(logits, targets, statistics.maximum, statistics.sum_exp, statistics.target_logit, statistics.logit_sum),
+      cpu::cross_entropy_gradient, cuda::cross_entropy_gradient, logits, statistics, targets, factor, options);
 }
 
 }  // namespace keel::ops

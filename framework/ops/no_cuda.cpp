@@ -4,10 +4,12 @@
 #include "framework/ops/adamw_cuda.h"
 #include "framework/ops/attention_cuda.h"
 #include "framework/ops/bias_cuda.h"
+#include "framework/ops/cross_entropy_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/ops/embedding_cuda.h"
 #include "framework/ops/logit_scale_cuda.h"
 #include "framework/ops/norm_cuda.h"
+#include "framework/ops/qk_norm_rope_cuda.h"
 
 namespace keel::ops::cuda {
 namespace {
@@ -55,6 +57,18 @@ double sum_of_squares(ConstTensor) {
 double sum(ConstTensor) {
   refuse();
 }
+void cross_entropy_statistics(const CrossEntropyStatistics&, Tensor, ConstTensor, const CrossEntropyOptions&) {
+  refuse();
+}
+void cross_entropy_rescale(const CrossEntropyStatistics&, ConstTensor) {
+  refuse();
+}
+CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics&, ConstTensor, const CrossEntropyOptions&) {
+  refuse();
+}
+void cross_entropy_gradient(Tensor, const CrossEntropyStatistics&, ConstTensor, float, const CrossEntropyOptions&) {
+  refuse();
+}
 void embedding_forward(Tensor, ConstTensor, ConstTensor, int64_t, float) {
   refuse();
 }
@@ -71,6 +85,26 @@ void norm_forward(const NormForward&) {
   refuse();
 }
 void norm_backward(const NormBackward&, const NormGradients&) {
+  refuse();
+}
+void qk_norm_partial_statistics(Tensor, const QkNormRopeInputs&, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_norm_merge_statistics(Tensor, ConstTensor, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_norm_rope_forward(Tensor, Tensor, const QkNormRopeInputs&, ConstTensor, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_norm_backward_sums(Tensor, ConstTensor, ConstTensor, const QkNormRopeInputs&, ConstTensor,
+                           const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_norm_rope_backward(const QkNormRopeGradients&, ConstTensor, ConstTensor, const QkNormRopeInputs&, ConstTensor,
+                           ConstTensor, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_root_mean_square(Tensor, Tensor, ConstTensor, const QkNormRopeOptions&) {
   refuse();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/ops/qk_norm_rope_cpu.h"
+#include "framework/ops/qk_norm_rope_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -105,8 +106,8 @@ void qk_norm_partial_statistics(Tensor statistics, const QkNormRopeInputs& input
   require(is_full(options), "{}: only a norm over the full width has them", op);
   check_inputs(op, inputs, options);
   check_statistics(op, statistics, inputs.qkv.size(0), options);
-  if (runs_on_cpu(statistics, inputs.qkv, inputs.rope, inputs.positions))
-    cpu::qk_norm_partial_statistics(statistics, inputs, options);
+  run_twin(device_of(statistics, inputs.qkv, inputs.rope, inputs.positions), cpu::qk_norm_partial_statistics,
+           cuda::qk_norm_partial_statistics, statistics, inputs, options);
 }
 
 void qk_norm_merge_statistics(Tensor merged, ConstTensor gathered, const QkNormRopeOptions& options) {
@@ -121,7 +122,8 @@ void qk_norm_merge_statistics(Tensor merged, ConstTensor gathered, const QkNormR
               ranks * options.kv_heads * d == options.full_width_k * options.kv_replicas,
           "{}: {} ranks of {} and {} features ({} replicas) are not the full widths {} and {}", op, ranks,
           options.heads * d, options.kv_heads * d, options.kv_replicas, options.full_width_q, options.full_width_k);
-  if (runs_on_cpu(merged, gathered)) cpu::qk_norm_merge_statistics(merged, gathered, options);
+  run_twin(device_of(merged, gathered), cpu::qk_norm_merge_statistics, cuda::qk_norm_merge_statistics, merged, gathered,
+           options);
 }
 
 void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& inputs, ConstTensor statistics,
@@ -131,9 +133,9 @@ void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& in
   check_heads(op, q_out, options.heads, inputs.qkv, options);
   check_heads(op, k_out, options.kv_heads, inputs.qkv, options);
   check_statistics(op, statistics, inputs.qkv.size(0), options);
-  if (runs_on_cpu(q_out, k_out, inputs.qkv, inputs.q_weight, inputs.k_weight, inputs.rope, inputs.positions,
-                  statistics))
-    cpu::qk_norm_rope_forward(q_out, k_out, inputs, statistics, options);
+  run_twin(
+      device_of(q_out, k_out, inputs.qkv, inputs.q_weight, inputs.k_weight, inputs.rope, inputs.positions, statistics),
+      cpu::qk_norm_rope_forward, cuda::qk_norm_rope_forward, q_out, k_out, inputs, statistics, options);
 }
 
 void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, const QkNormRopeInputs& inputs,
@@ -145,9 +147,9 @@ void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, 
   check_heads(op, dk_out, options.kv_heads, inputs.qkv, options);
   check_statistics(op, statistics, inputs.qkv.size(0), options);
   check_statistics(op, sums, inputs.qkv.size(0), options);
-  if (runs_on_cpu(sums, dq_out, dk_out, inputs.qkv, inputs.q_weight, inputs.k_weight, inputs.rope, inputs.positions,
-                  statistics))
-    cpu::qk_norm_backward_sums(sums, dq_out, dk_out, inputs, statistics, options);
+  run_twin(device_of(sums, dq_out, dk_out, inputs.qkv, inputs.q_weight, inputs.k_weight, inputs.rope, inputs.positions,
+                     statistics),
+           cpu::qk_norm_backward_sums, cuda::qk_norm_backward_sums, sums, dq_out, dk_out, inputs, statistics, options);
 }
 
 void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_out, ConstTensor dk_out,
@@ -165,9 +167,10 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
   check_statistics(op, sums, inputs.qkv.size(0), options);
   check_d_weight(op, gradients.d_q_weight, inputs.q_weight);
   check_d_weight(op, gradients.d_k_weight, inputs.k_weight);
-  if (runs_on_cpu(gradients.d_qkv, gradients.d_q_weight, gradients.d_k_weight, dq_out, dk_out, inputs.qkv,
-                  inputs.q_weight, inputs.k_weight, inputs.rope, inputs.positions, statistics, sums))
-    cpu::qk_norm_rope_backward(gradients, dq_out, dk_out, inputs, statistics, sums, options);
+  run_twin(device_of(gradients.d_qkv, gradients.d_q_weight, gradients.d_k_weight, dq_out, dk_out, inputs.qkv,
+                     inputs.q_weight, inputs.k_weight, inputs.rope, inputs.positions, statistics, sums),
+           cpu::qk_norm_rope_backward, cuda::qk_norm_rope_backward, gradients, dq_out, dk_out, inputs, statistics, sums,
+           options);
 }
 
 void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNormRopeOptions& options) {
@@ -178,7 +181,8 @@ void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNo
               q_rms.dtype() == DType::f32 && k_rms.dtype() == DType::f32 && q_rms.contiguous() && k_rms.contiguous(),
           "{}: fp32 [{}] and [{}] expected, got {} and {}", op, options.heads, options.kv_heads, q_rms.shape(),
           k_rms.shape());
-  if (runs_on_cpu(q_rms, k_rms, qkv)) cpu::qk_root_mean_square(q_rms, k_rms, qkv, options);
+  run_twin(device_of(q_rms, k_rms, qkv), cpu::qk_root_mean_square, cuda::qk_root_mean_square, q_rms, k_rms, qkv,
+           options);
 }
 
 }  // namespace keel::ops

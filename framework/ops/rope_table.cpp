@@ -5,7 +5,8 @@
 
 #include "framework/ops/qk_norm_rope.h"
 #include "framework/ops/threads.h"
-#include "framework/tensor/dispatch.h"
+#include "framework/tensor/buffer.h"
+#include "framework/tensor/copy.h"
 
 namespace keel::ops {
 namespace {
@@ -68,7 +69,12 @@ void check(const Tensor& table, double theta, const RopeScaling& scaling) {
 
 void rope_table(Tensor table, double theta, const RopeScaling& scaling) {
   check(table, theta, scaling);
-  if (!runs_on_cpu(table)) return;
+  if (table.device().is_meta()) return;
+  if (table.device().kind != DeviceKind::cpu) {  // made once, before the first step
+    const OwnedTensor on_host(table.shape(), table.dtype());
+    rope_table(on_host, theta, scaling);
+    return copy(table, on_host);
+  }
   const int64_t rotated = table.size(1), half = rotated / 2;
   std::vector<double> frequencies(static_cast<size_t>(half));
   for (int64_t i = 0; i < half; ++i) frequencies[size_t(i)] = frequency_of(i, rotated, theta, scaling);

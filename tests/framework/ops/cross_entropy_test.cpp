@@ -20,21 +20,23 @@ struct Statistics {
   explicit Statistics(int64_t n)
       : maximum({n}, DType::f32), sum_exp({n}, DType::f32), target_logit({n}, DType::f32), logit_sum({n}, DType::f32) {}
   ops::CrossEntropyStatistics view() const { return {maximum, sum_exp, target_logit, logit_sum}; }
-  OwnedTensor maximum, sum_exp, target_logit, logit_sum;
+  DeviceTensor maximum, sum_exp, target_logit, logit_sum;
 };
 
-void add(const OwnedTensor& to, const OwnedTensor& from) {
-  for (int64_t i = 0; i < to.tensor.elements(); ++i) to.tensor.as<float>()[i] += from.tensor.as<float>()[i];
+void add(const DeviceTensor& to, const DeviceTensor& from) {
+  Values sum = to_doubles(to), more = to_doubles(from);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] = float(sum[i]) + float(more[i]);
+  set_values(to, sum);
 }
 
 // The columns cut into `ranks` equal pieces, each with its own call; what ranks exchange is added by hand.
 Result run(const reference::CrossEntropy& ce, DType dtype, const Values& logits, int64_t ranks, float factor) {
   int64_t n = int64_t(ce.targets.size()), columns = int64_t(ce.columns), own = columns / ranks;
-  ConstTensor targets(ce.targets.data(), {n}, DType::i32);
-  OwnedTensor all = tensor_of({n, columns}, dtype, logits);
+  DeviceTensor targets = device_tensor(ce.targets);
+  DeviceTensor all = tensor_of({n, columns}, dtype, logits);
   std::vector<Tensor> pieces;
   std::vector<Statistics> statistics;
-  OwnedTensor maximum = tensor_of({n}, DType::f32, Values(size_t(n), -INFINITY));
+  Values maximum(size_t(n), -INFINITY);
   ops::CrossEntropyOptions options{int64_t(ce.vocabulary), 0, float(ce.softcap), float(ce.label_smoothing),
                                    float(ce.z_loss)};
   // Pieces of one rank are rows of the whole: strided where there are several.
@@ -43,18 +45,17 @@ Result run(const reference::CrossEntropy& ce, DType dtype, const Values& logits,
     statistics.emplace_back(n);
     options.first_column = rank * own;
     ops::cross_entropy_statistics(statistics.back().view(), pieces.back(), targets, options);
-    for (int64_t i = 0; i < n; ++i)
-      maximum.tensor.as<float>()[i] =
-          std::max(maximum.tensor.as<float>()[i], statistics.back().maximum.tensor.as<float>()[i]);
+    Values own_maximum = to_doubles(statistics.back().maximum);
+    for (size_t i = 0; i < maximum.size(); ++i) maximum[i] = std::max(maximum[i], own_maximum[i]);
   }
   Statistics total(n);
+  set_values(total.maximum, maximum);
   for (Statistics& piece : statistics) {
-    ops::cross_entropy_rescale(piece.view(), maximum);
+    ops::cross_entropy_rescale(piece.view(), total.maximum);
     add(total.sum_exp, piece.sum_exp);
     add(total.target_logit, piece.target_logit);
     add(total.logit_sum, piece.logit_sum);
   }
-  set_values(total.maximum, to_doubles(maximum));
   Result result{ops::cross_entropy_loss(total.view(), targets, options), Values(logits.size())};
   for (int64_t rank = 0; rank < ranks; ++rank) {
     options.first_column = rank * own;
@@ -87,7 +88,7 @@ TEST(CrossEntropy, RandomShapesEqualTheReference) {
         SCOPED_TRACE(fmt::format("seed {} {} at {}: V {} columns {} cap {} smoothing {} z {}", seed, name_of(dtype),
                                  ranks, ce.vocabulary, ce.columns, ce.softcap, ce.label_smoothing, ce.z_loss));
         int64_t n = int64_t(ce.targets.size());
-        OwnedTensor logits = random_tensor({n, int64_t(ce.columns)}, dtype, seed, 4);
+        DeviceTensor logits = random_tensor({n, int64_t(ce.columns)}, dtype, seed, 4);
         Values raw = to_doubles(logits);
         Result got = run(ce, dtype, raw, ranks, 0.25f);
         auto want = reference::cross_entropy(ce, raw);
@@ -199,13 +200,13 @@ TEST(CrossEntropy, SoftCapKeepsSmallLogits) {
   Values logits;
   for (int i = 0; i < 4001; ++i) logits.push_back(float(-200 + 0.1 * i));
   for (double small : {1e-6, 1e-3, -1e-3, 0.02}) logits.push_back(float(small));
-  OwnedTensor x = tensor_of({1, int64_t(logits.size())}, DType::f32, logits);
-  int32_t target = 0;
-  ops::cross_entropy_statistics(statistics.view(), x, ConstTensor(&target, {1}, DType::i32),
-                                {int64_t(logits.size()), 0, 30, 0, 0});
+  DeviceTensor x = tensor_of({1, int64_t(logits.size())}, DType::f32, logits);
+  DeviceTensor target = device_tensor<int32_t>({0});
+  ops::cross_entropy_statistics(statistics.view(), x, target, {int64_t(logits.size()), 0, 30, 0, 0});
+  Values capped = to_doubles(x);
   for (size_t i = 0; i < logits.size(); ++i) {
     double want = 30 * std::tanh(logits[i] / 30);
-    EXPECT_NEAR(x.tensor.as<float>()[i], want, 6 * 0x1p-23 * std::abs(want)) << logits[i];
+    EXPECT_NEAR(capped[i], want, 6 * 0x1p-23 * std::abs(want)) << logits[i];
   }
 }
 

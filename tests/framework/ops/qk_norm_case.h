@@ -58,7 +58,7 @@ inline QkCase make_case(const QkShape& shape, DType dtype, ops::QkNormRopeOption
   }
   c.dq_out = rounded_to(dtype, random_values(int64_t(c.q.size()), seed + 5));
   c.dk_out = {rounded_to(dtype, random_values(int64_t(c.k.size()), seed + 6))};
-  OwnedTensor rope({64, options.rotated}, DType::f32);
+  DeviceTensor rope({64, options.rotated}, DType::f32);
   if (options.rotated > 0) ops::rope_table(rope, 100.0);
   c.rope = to_doubles(rope);
   for (int64_t t = 0; t < shape.tokens; ++t)
@@ -128,26 +128,24 @@ class QkRank {
     first_ = rank * heads_;
     first_kv_ = rank / replicas * kv_heads_;
     Values q = heads_of(c.q, s.heads, s.d, first_, heads_), k = heads_of(c.k, s.kv_heads, s.d, first_kv_, kv_heads_);
-    qkv = OwnedTensor({s.tokens, (heads_ + 2 * kv_heads_) * s.d}, c.dtype);
-    d_qkv = OwnedTensor(qkv.tensor.shape(), c.dtype);
+    qkv = DeviceTensor({s.tokens, (heads_ + 2 * kv_heads_) * s.d}, c.dtype);
+    d_qkv = DeviceTensor(qkv.tensor.shape(), c.dtype);
     set_values(qkv.tensor.slice(1, 0, heads_ * s.d), q);
     set_values(qkv.tensor.slice(1, heads_ * s.d, (heads_ + kv_heads_) * s.d), k);
     fill_random(d_qkv, 77);  // v's columns must stay, the others must go
     fill_random(qkv.tensor.slice(1, (heads_ + kv_heads_) * s.d, (heads_ + 2 * kv_heads_) * s.d), 78);
+    positions = device_tensor(c.positions);
     rope = tensor_of({64, options_.rotated}, DType::f32, c.rope);
     make_weight(q_weight, d_q_weight, c.q_weight, s.heads, first_, heads_);
     make_weight(k_weight, d_k_weight, c.k_weight, s.kv_heads, first_kv_, kv_heads_);
-    q_out = OwnedTensor({s.tokens, heads_, s.d}, c.dtype);
-    k_out = OwnedTensor({s.tokens, kv_heads_, s.d}, c.dtype);
+    q_out = DeviceTensor({s.tokens, heads_, s.d}, c.dtype);
+    k_out = DeviceTensor({s.tokens, kv_heads_, s.d}, c.dtype);
     dq_out = tensor_of(q_out.tensor.shape(), c.dtype, heads_of(c.dq_out, s.heads, s.d, first_, heads_));
     dk_out = tensor_of(k_out.tensor.shape(), c.dtype,
                        heads_of(c.dk_out[size_t(replica_)], s.kv_heads, s.d, first_kv_, kv_heads_));
   }
 
-  ops::QkNormRopeInputs inputs() const {
-    ConstTensor positions(case_.positions.data(), {case_.shape.tokens}, DType::i32);
-    return {qkv, q_weight, k_weight, rope, positions};
-  }
+  ops::QkNormRopeInputs inputs() const { return {qkv, q_weight, k_weight, rope, positions}; }
   const ops::QkNormRopeOptions& options() const { return options_; }
   ops::QkNormRopeGradients gradients() const { return {d_qkv, d_q_weight, d_k_weight}; }
 
@@ -163,19 +161,19 @@ class QkRank {
     collect_weight(all.dk_weight, d_k_weight, s.kv_heads, first_kv_, kv_heads_);
   }
 
-  OwnedTensor qkv, d_qkv, rope, q_weight, k_weight, d_q_weight, d_k_weight, q_out, k_out, dq_out, dk_out;
+  DeviceTensor qkv, d_qkv, rope, positions, q_weight, k_weight, d_q_weight, d_k_weight, q_out, k_out, dq_out, dk_out;
 
  private:
-  void make_weight(OwnedTensor& weight, OwnedTensor& gradient, const Values& all, int64_t heads, int64_t first,
+  void make_weight(DeviceTensor& weight, DeviceTensor& gradient, const Values& all, int64_t heads, int64_t first,
                    int64_t count) {
     int64_t d = case_.shape.d;
     if (all.empty()) return;
     bool shared = int64_t(all.size()) == d && (heads > 1 || options_.scope == ops::QkNormScope::head);
     weight = shared ? tensor_of({d}, DType::f32, all)
                     : tensor_of({count, d}, DType::f32, heads_of(all, heads, d, first, count));
-    gradient = OwnedTensor(weight.tensor.shape(), DType::f32);
+    gradient = DeviceTensor(weight.tensor.shape(), DType::f32);
   }
-  void collect_weight(Values& all, const OwnedTensor& gradient, int64_t heads, int64_t first, int64_t count) const {
+  void collect_weight(Values& all, const DeviceTensor& gradient, int64_t heads, int64_t first, int64_t count) const {
     if (!gradient.tensor.defined()) return;
     bool shared = gradient.tensor.dims() == 1;
     add_heads(all, shared ? 1 : heads, case_.shape.d, shared ? 0 : first, to_doubles(gradient), shared ? 1 : count);
@@ -187,23 +185,23 @@ class QkRank {
 };
 
 // What the ranks of a tensor group would exchange: column sums of [n, columns], or layer's gathered statistics.
-inline OwnedTensor combined(const std::vector<OwnedTensor>& parts) {
+inline DeviceTensor combined(const std::vector<DeviceTensor>& parts) {
   Values total(size_t(parts[0].tensor.elements()));
-  for (const OwnedTensor& part : parts) {
+  for (const DeviceTensor& part : parts) {
     Values values = to_doubles(part);
     for (size_t i = 0; i < total.size(); ++i) total[i] += values[i];
   }
   return tensor_of(parts[0].tensor.shape(), DType::f32, total);
 }
-inline OwnedTensor merged(const std::vector<OwnedTensor>& parts, const ops::QkNormRopeOptions& options) {
+inline DeviceTensor merged(const std::vector<DeviceTensor>& parts, const ops::QkNormRopeOptions& options) {
   Values all;
-  for (const OwnedTensor& part : parts) {
+  for (const DeviceTensor& part : parts) {
     Values values = to_doubles(part);
     all.insert(all.end(), values.begin(), values.end());
   }
   int64_t tokens = parts[0].tensor.size(0);
-  OwnedTensor gathered = tensor_of({int64_t(parts.size()), tokens, 4}, DType::f32, all),
-              result({tokens, 4}, DType::f32);
+  DeviceTensor gathered = tensor_of({int64_t(parts.size()), tokens, 4}, DType::f32, all),
+               result({tokens, 4}, DType::f32);
   ops::qk_norm_merge_statistics(result, gathered, options);
   return result;
 }
@@ -214,8 +212,8 @@ inline QkResult run_case(const QkCase& c, int64_t ranks = 1) {
   for (int64_t rank = 0; rank < ranks; ++rank) group.emplace_back(c, rank, ranks);
   bool full = c.options.kind != ops::QkNormKind::none && c.options.scope == ops::QkNormScope::full;
   bool layer = c.options.kind == ops::QkNormKind::layer;
-  OwnedTensor statistics, sums;
-  std::vector<OwnedTensor> parts;
+  DeviceTensor statistics, sums;
+  std::vector<DeviceTensor> parts;
   auto exchange = [&](auto&& make) {
     parts.clear();
     for (QkRank& rank : group) make(rank, parts.emplace_back(Shape{c.shape.tokens, layer ? 4 : 2}, DType::f32));

@@ -328,7 +328,7 @@ TEST(QkNormProperties, LogitsDependOnDistancesOnly) {
     QkNormRopeOptions options = options_of(QkNormKind::rms, QkNormScope::head, 1e-6f);
     options.rotated = rotated;
     QkCase c = make_case({2, 1, 1, 16}, DType::f32, options, Weights::per_head, 9);
-    OwnedTensor table({128, rotated}, DType::f32);
+    DeviceTensor table({128, rotated}, DType::f32);
     ops::rope_table(table, 1e4);
     auto logit = [&](int32_t q_position, int32_t k_position) {
       Values all = to_doubles(table);

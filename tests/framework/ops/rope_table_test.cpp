@@ -13,28 +13,30 @@ namespace {
 using namespace testing;
 using ops::RopeScaling;
 
-OwnedTensor table_of(int64_t positions, int64_t rotated, double theta, const RopeScaling& scaling = {}) {
-  OwnedTensor table({positions, rotated}, DType::f32);
+DeviceTensor table_of(int64_t positions, int64_t rotated, double theta, const RopeScaling& scaling = {}) {
+  DeviceTensor table({positions, rotated}, DType::f32);
   ops::rope_table(table, theta, scaling);
   return table;
 }
 
 // The frequency of each pair, read back from position 1 (all lie below pi).
-Values frequencies(const OwnedTensor& table) {
+Values frequencies(const DeviceTensor& table) {
   int64_t half = table.tensor.size(1) / 2;
-  const float* row = table.tensor.as<float>() + 2 * half;
+  const OnHost host(table.tensor);
+  const float* row = host.as<float>() + 2 * half;
   Values result;
   for (int64_t i = 0; i < half; ++i) result.push_back(std::atan2(double(row[half + i]), double(row[i])));
   return result;
 }
 
 double largest_error(int64_t positions, int64_t rotated, double theta) {
-  OwnedTensor table = table_of(positions, rotated, theta);
+  DeviceTensor table = table_of(positions, rotated, theta);
+  const OnHost host(table.tensor);
   double worst = 0;
   for (int64_t p = 0; p < positions; ++p)
     for (int64_t i = 0; i < rotated / 2; ++i) {
       double angle = double(p) / std::pow(theta, 2.0 * double(i) / double(rotated));
-      const float* row = table.tensor.as<float>() + p * rotated;
+      const float* row = host.as<float>() + p * rotated;
       worst = std::max(worst, std::abs(double(row[i]) - std::cos(angle)));
       worst = std::max(worst, std::abs(double(row[rotated / 2 + i]) - std::sin(angle)));
     }
@@ -48,8 +50,9 @@ TEST(RopeTable, EqualsDoubleFarOut) {  // CASES R19
 
 // bf16 positions would make 256 of 257, and 15936 of 15962 (cos -0.26795).
 TEST(RopeTable, PositionsAreNotRounded) {  // CASES R19
-  OwnedTensor table = table_of(16384, 128, 1e4);
-  const float* at = table.tensor.as<float>();
+  DeviceTensor table = table_of(16384, 128, 1e4);
+  const OnHost host(table.tensor);
+  const float* at = host.as<float>();
   EXPECT_GT(std::abs(at[256 * 128] - at[257 * 128]), 0.1);
   // The first pair turns by one radian per position, whatever theta.
   EXPECT_NEAR(at[15962 * 128], -0.90802, 1e-5);
@@ -57,7 +60,7 @@ TEST(RopeTable, PositionsAreNotRounded) {  // CASES R19
 }
 
 TEST(RopeTable, CosThenSin) {
-  OwnedTensor table = table_of(3, 4, 100);
+  DeviceTensor table = table_of(3, 4, 100);
   Values want = {1,           1,
                  0,           0,  //
                  std::cos(1), std::cos(.1),
@@ -96,21 +99,21 @@ TEST(RopeTable, Llama3) {
 // (64 ln(4096/(32*2 pi))/ln(1e4) = 20.9, floor; 64 ln(4096/(2 pi))/ln(1e4) = 45.03, ceiling).
 TEST(RopeTable, Yarn) {
   RopeScaling scaling{.kind = RopeScaling::Kind::yarn, .factor = 16, .original_positions = 4096};
-  OwnedTensor table = table_of(2, 128, 1e4, scaling);
+  DeviceTensor table = table_of(2, 128, 1e4, scaling);
   Values plain = frequencies(table_of(2, 128, 1e4)), scaled = frequencies(table);
   for (size_t i = 0; i < plain.size(); ++i) {
     double stretched = std::clamp((double(i) - 20) / (46 - 20), 0.0, 1.0);
     EXPECT_NEAR(scaled[i], plain[i] / 16 * stretched + plain[i] * (1 - stretched), 2e-6 * plain[i]) << i;
   }
-  EXPECT_NEAR(table.tensor.as<float>()[0], 0.1 * std::log(16) + 1, 1e-6);
+  EXPECT_NEAR(to_doubles(table)[0], 0.1 * std::log(16) + 1, 1e-6);
   scaling.attention_factor = 1.5;
-  EXPECT_NEAR(table_of(2, 128, 1e4, scaling).tensor.as<float>()[0], 1.5, 1e-6);
+  EXPECT_NEAR(to_doubles(table_of(2, 128, 1e4, scaling))[0], 1.5, 1e-6);
   scaling = {.kind = RopeScaling::Kind::yarn, .factor = 1, .original_positions = 4096};
   EXPECT_TRUE(same_bits(table_of(50, 128, 1e4, scaling), table_of(50, 128, 1e4)));
 }
 
 TEST(RopeTable, RefusesWhatMakesNoTable) {
-  OwnedTensor odd({4, 7}, DType::f32), even({4, 8}, DType::f32);
+  DeviceTensor odd({4, 7}, DType::f32), even({4, 8}, DType::f32);
   EXPECT_THROW(ops::rope_table(odd, 1e4), Error);
   EXPECT_THROW(ops::rope_table(even, 0.5), Error);
   RopeScaling flat{.kind = RopeScaling::Kind::llama3, .factor = 8, .low_frequency_factor = 4};

@@ -1,0 +1,282 @@
+#include "framework/ops/qk_norm_rope_cuda.h"
+#include "framework/ops/qk_norm_rope_row.h"
+
+// Bytes from and to memory, T tokens, d features, activations of 2 bytes, scope head:
+//   forward   reads x, writes out:          4 T (H + G) d
+//   backward  reads x and dy, writes dx:    6 T (H + G) d, + 8 (T / 128) (H + G) d for gains (1 %)
+// and once per token, not per head, 4 rotated + 4 for the rotation. Scope full adds the statistics' pass (2 T (H + G)
+// d) and the sums' (4), which the exchange between ranks separates from the others.
+//
+// A block takes 128 tokens and a few heads, one head after the other: the gains and their gradients stay in registers,
+// and the tokens' angles in the first-level cache.
+namespace keel::ops::cuda {
+namespace {
+
+constexpr int kTokens = 128;  // of a block
+constexpr int kMostHeads = 8;
+
+// f(token, whether it exists) for the block's tokens, a row for each; all lanes of a warp take the same turns.
+template <class F>
+__device__ __forceinline__ void for_tokens(const QkPass& pass, const QkLane& at, const F& f) {
+  const int64_t first = int64_t(device::block_index().x) * kTokens;
+  const int64_t last = first + kTokens < pass.tokens ? first + kTokens : pass.tokens;
+  for (int64_t start = first; start < last; start += int(device::block_size().x) / pass.lanes) {
+    const int64_t token = start + at.row;
+    f(token < last ? token : last - 1, token < last);
+  }
+}
+
+// f(head) for the block's heads.
+template <class F>
+__device__ __forceinline__ void for_heads(const QkPass& pass, int heads, const F& f) {
+  const int first = int(device::block_index().y) * heads;
+  for (int head = first; head < first + heads && head < pass.all_heads(); ++head) f(head);
+}
+
+template <class T>
+__device__ __forceinline__ float cast_to(float value, const QkPass& pass) {
+  return pass.cast_before_weight ? to_float(from_float<T>(value)) : value;
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) forward_rows(QkPass pass, int heads) {
+  const QkLane at(pass);
+  for_heads(pass, heads, [&](int head) {
+    const QkHead of(head, pass);
+    const QkSide& side = pass.sides[of.side];
+    const QkValues<N> gain = gains_of<N>(side, of.own, pass, at);
+    for_tokens(pass, at, [&](int64_t token, bool exists) {
+      QkValues<N> x = load_row<N>(x_row<T>(pass, token, head), pass, at);
+      if (pass.after_rope) rotate<false>(x, token, pass, at);
+      const QkNormalizer normalizer = row_normalizer(x, token, of.side, pass, at);
+      for_pieces<N>(pass, at, [&](int turn, int half, int) {
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          x.of[turn][half][i] = cast_to<T>(normalizer(x.of[turn][half][i]), pass) * gain.of[turn][half][i];
+      });
+      if (!pass.after_rope) rotate<false>(x, token, pass, at);
+      if (exists) store_row(static_cast<T*>(side.out) + dense_row(side, pass, token, of.own), x, pass, at);
+    });
+  });
+}
+
+// Leaves the block's sum of a head's gain gradients in pass.d_gain. `shared` holds [warps, d].
+template <int N>
+__device__ __forceinline__ void leave_gain_gradient(const QkValues<N>& d_gain, int head, const QkPass& pass,
+                                                    const QkLane& at) {
+  float* shared = device::shared_memory<float>();
+  const int warp = int(device::thread_index().x) / device::kWarp;
+  device::sync_threads();  // nobody still reads the last head's
+  QkValues<N> sum = d_gain;
+#pragma unroll
+  for (int turn = 0; turn < kTurns<N>; ++turn)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum.of[turn][half][i] = sum_over_rows(sum.of[turn][half][i], pass);
+  if (at.row_of_warp == 0) store_row(shared + warp * pass.d, sum, pass, at);
+  device::sync_threads();
+  float* out = pass.d_gain + (int64_t(device::block_index().x) * pass.all_heads() + head) * pass.d;
+  for (int i = int(device::thread_index().x); i < pass.d; i += int(device::block_size().x)) {
+    float total = 0;
+    for (int other = 0; other < int(device::block_size().x) / device::kWarp; ++other)
+      total += shared[other * pass.d + i];
+    out[i] = total;
+  }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) backward_rows(QkPass pass, int heads) {
+  const QkLane at(pass);
+  const bool layer = pass.kind == QkNormKind::layer;
+  for_heads(pass, heads, [&](int head) {
+    const QkHead of(head, pass);
+    const QkSide& side = pass.sides[of.side];
+    const QkValues<N> gain = gains_of<N>(side, of.own, pass, at);
+    QkValues<N> d_gain;
+    for_tokens(pass, at, [&](int64_t token, bool exists) {
+      auto [x, g] = QkRow<T, N>(pass, of, token, head, at);
+      const QkNormalizer normalizer = row_normalizer(x, token, of.side, pass, at);
+      for_pieces<N>(pass, at, [&](int turn, int half, int) {
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          if (side.weight && exists)
+            d_gain.of[turn][half][i] =
+                fmaf(cast_to<T>(normalizer(x.of[turn][half][i]), pass), g.of[turn][half][i], d_gain.of[turn][half][i]);
+      });
+      multiply(g, gain);
+      QkInputGradient f{1, 0, 0};
+      if (pass.full)
+        f = combined_input_gradient(normalizer, token, of.side, pass);
+      else if (pass.kind != QkNormKind::none)
+        f = input_gradient(normalizer, layer ? gradient_sum(g, pass, at) : 0, projection(g, x, normalizer, pass, at));
+      for_pieces<N>(pass, at, [&](int turn, int half, int) {
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          x.of[turn][half][i] = fmaf(g.of[turn][half][i], f.by_gradient, fmaf(x.of[turn][half][i], f.by_x, f.constant));
+      });
+      if (pass.after_rope) rotate<true>(x, token, pass, at);
+      if (exists) store_row(static_cast<T*>(pass.dx) + token * pass.dx_stride + head * pass.d, x, pass, at);
+    });
+    if (side.weight) leave_gain_gradient(d_gain, head, pass, at);
+  });
+}
+
+// What adds up to a side's weight gradient: `rows` of `stride` elements for each of `blocks`, from `partial` on.
+struct GainSums {
+  float* d_weight;
+  const float* partial;
+  int elements;
+  int rows;    // heads where they share the weight, else 1
+  int stride;  // d
+};
+
+// A block adds 32 neighbouring elements, its warps taking turns at their rows; in double.
+__global__ void __launch_bounds__(1024) add_gain_gradients(GainSums q, GainSums k, int blocks, int block_stride) {
+  const GainSums& sums = device::block_index().y == 0 ? q : k;
+  const int lane = int(device::lane()), warp = int(device::thread_index().x) / device::kWarp;
+  const int warps = int(device::block_size().x) / device::kWarp;
+  const int element = int(device::block_index().x) * device::kWarp + lane;
+  double own = 0;
+  if (element < sums.elements)
+    for (int row = warp; row < blocks * sums.rows; row += warps)
+      own += double(
+          sums.partial[int64_t(row / sums.rows) * block_stride + int64_t(row % sums.rows) * sums.stride + element]);
+  double* shared = device::shared_memory<double>();
+  shared[warp * device::kWarp + lane] = own;
+  device::sync_threads();
+  if (warp != 0 || element >= sums.elements) return;
+  double total = 0;
+  for (int i = 0; i < warps; ++i) total += shared[i * device::kWarp + lane];
+  sums.d_weight[element] += float(total);
+}
+
+// partial [blocks of tokens, heads] = sum x^2 of the block's tokens.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) head_squares(double* partial, QkPass pass, int heads) {
+  const QkLane at(pass);
+  for_heads(pass, heads, [&](int head) {
+    double own = 0;
+    for_tokens(pass, at, [&](int64_t token, bool exists) {
+      const float squares = second_moment(load_row<N>(x_row<T>(pass, token, head), pass, at), 0, pass, at);
+      if (exists && at.lane == 0) own += double(squares);
+    });
+    own = block_sum(own, device::shared_memory<double>());
+    if (device::thread_index().x == 0) partial[int64_t(device::block_index().x) * pass.all_heads() + head] = own;
+  });
+}
+
+struct RootMeanSquares {
+  float *q, *k;
+  int heads, kv_heads;
+  double elements;  // of a head, all tokens
+};
+__global__ void __launch_bounds__(kThreads) add_squares(RootMeanSquares out, const double* partial, int blocks) {
+  const int all = out.heads + out.kv_heads;
+  for_elements<1>(all, [&](int64_t head, auto) {
+    double total = 0;
+    for (int block = 0; block < blocks; ++block) total += partial[int64_t(block) * all + head];
+    float* to = head < out.heads ? out.q + head : out.k + (head - out.heads);
+    *to = float(sqrt(total / out.elements));
+  });
+}
+
+// --- the host's side ----------------------------------------------------------------------------------------------
+
+int64_t token_blocks(const QkPass& pass) {
+  return (pass.tokens + kTokens - 1) / kTokens;
+}
+
+// Heads for a block: as many as leave each multiprocessor four blocks.
+int heads_per_block(Device device, const QkPass& pass) {
+  const int64_t blocks = token_blocks(pass) * pass.all_heads();
+  return int(std::clamp<int64_t>(blocks / (int64_t(keel::cuda::multiprocessors(device)) * 4), 1, kMostHeads));
+}
+
+dim3 grid_of(const QkPass& pass, int heads) {
+  return dim3(unsigned(token_blocks(pass)), unsigned((pass.all_heads() + heads - 1) / heads));
+}
+
+// No more than a row for each token.
+unsigned threads_of(const QkPass& pass) {
+  const int64_t wanted = (pass.tokens * pass.lanes + device::kWarp - 1) / device::kWarp * device::kWarp;
+  return unsigned(std::clamp<int64_t>(wanted, device::kWarp, kThreads));
+}
+
+GainSums gain_sums(Tensor d_weight, const QkPass& pass, int side) {
+  const QkSide& own = pass.sides[side];
+  const float* partial = pass.d_gain + (side == 0 ? 0 : pass.sides[0].heads * pass.d);
+  const int elements = d_weight.defined() ? int(d_weight.elements()) : 0;
+  return {at<float>(d_weight), partial, elements, own.weight_stride == 0 ? own.heads : 1, pass.d};
+}
+
+}  // namespace
+
+void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& inputs, ConstTensor statistics,
+                          const QkNormRopeOptions& options) {
+  QkPass all = pass_of(inputs, options);
+  all.statistics = at<float>(statistics);
+  all.sides[0].out = q_out.data();
+  all.sides[1].out = k_out.data();
+  const auto run = [&]<class T, int N>(const QkPass& pass) {
+    const int heads = heads_per_block(q_out.device(), pass);
+    launch(forward_rows<T, N>, grid_of(pass, heads), threads_of(pass), 0, keel::cuda::current_stream(q_out.device()),
+           pass, heads);
+  };
+  dispatch_rows(all, run, inputs.qkv, q_out, k_out, inputs.q_weight, inputs.k_weight, inputs.rope);
+}
+
+void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_out, ConstTensor dk_out,
+                           const QkNormRopeInputs& inputs, ConstTensor statistics, ConstTensor sums,
+                           const QkNormRopeOptions& options) {
+  const Tensor& d_qkv = gradients.d_qkv;
+  const Device device = d_qkv.device();
+  QkPass all = pass_of(inputs, options);
+  all.statistics = at<float>(statistics);
+  all.sums = at<float>(sums);
+  all.sides[0].dy = dq_out.data();
+  all.sides[1].dy = dk_out.data();
+  all.dx = d_qkv.data();
+  all.dx_stride = d_qkv.stride(0);
+  const bool weights = inputs.q_weight.defined() || inputs.k_weight.defined();
+  const int block_stride = all.all_heads() * all.d;
+  if (weights)
+    all.d_gain = reinterpret_cast<float*>(
+        keel::cuda::workspace(device, token_blocks(all) * block_stride * int64_t(sizeof(float))));
+  const cudaStream_t stream = keel::cuda::current_stream(device);
+  const auto run = [&]<class T, int N>(const QkPass& pass) {
+    const int heads = heads_per_block(device, pass);
+    const size_t shared_bytes = weights ? threads_of(pass) / device::kWarp * size_t(pass.d) * sizeof(float) : 0;
+    launch(backward_rows<T, N>, grid_of(pass, heads), threads_of(pass), shared_bytes, stream, pass, heads);
+  };
+  dispatch_rows(all, run, inputs.qkv, dq_out, dk_out, d_qkv, inputs.q_weight, inputs.k_weight, inputs.rope);
+  if (!weights) return;
+  const GainSums q = gain_sums(gradients.d_q_weight, all, 0), k = gain_sums(gradients.d_k_weight, all, 1);
+  const unsigned blocks = unsigned((std::max(q.elements, k.elements) + device::kWarp - 1) / device::kWarp);
+  const int64_t rows = token_blocks(all) * std::max(q.rows, k.rows);
+  const unsigned threads = unsigned(std::clamp<int64_t>(rows, 1, device::kWarp)) * device::kWarp;
+  launch(add_gain_gradients, dim3(blocks, 2), threads, threads * sizeof(double), stream, q, k, int(token_blocks(all)),
+         block_stride);
+}
+
+void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNormRopeOptions& options) {
+  const Device device = qkv.device();
+  const cudaStream_t stream = keel::cuda::current_stream(device);
+  QkNormRopeOptions plain = options;
+  plain.rotated = 0;
+  const QkPass all = pass_of({qkv, {}, {}, {}, {}}, plain);
+  const int64_t blocks = token_blocks(all);
+  double* partial =
+      reinterpret_cast<double*>(keel::cuda::workspace(device, blocks * all.all_heads() * int64_t(sizeof(double))));
+  const auto run = [&]<class T, int N>(const QkPass& pass) {
+    const int heads = heads_per_block(device, pass);
+    launch(head_squares<T, N>, grid_of(pass, heads), threads_of(pass),
+           threads_of(pass) / device::kWarp * sizeof(double), stream, partial, pass, heads);
+  };
+  dispatch_rows(all, run, qkv);
+  const RootMeanSquares out{at<float>(q_rms), at<float>(k_rms), int(options.heads), int(options.kv_heads),
+                            double(std::max<int64_t>(all.tokens, 1) * options.head_dim)};
+  launch(add_squares, blocks_for(device, all.all_heads()), kThreads, 0, stream, out, partial, int(blocks));
+}
+
+}  // namespace keel::ops::cuda
