@@ -68,8 +68,9 @@ Layout layout_of(const ConstTensor& matrix) {
 // Everything that the choice of an algorithm depends on.
 using Problem = std::array<int64_t, 18>;
 
-Problem problem_of(const Tensor& c, const ConstTensor& a, const ConstTensor& b, MatmulOptions options, bool bias) {
-  Problem problem{c.device().index, options.transpose_a, options.transpose_b, options.accumulate, bias};
+Problem problem_of(const Tensor& c, const ConstTensor& a, const ConstTensor& b, MatmulOptions options,
+                   uint32_t bias_alignment) {
+  Problem problem{c.device().index, options.transpose_a, options.transpose_b, options.accumulate, bias_alignment};
   auto next = problem.begin() + 5;
   for (const ConstTensor& matrix : {ConstTensor(c), a, b}) {
     *next++ = matrix.size(0) << 1 | int64_t(matrix.dtype() == DType::bf16);
@@ -95,7 +96,11 @@ Plan make_plan(cublasLtHandle_t handle, const Tensor& c, const ConstTensor& a, c
   const auto operation_of = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(problem[2]));
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(problem[1]));
-  if (problem[4]) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (problem[4] > 0) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    // Only its alignment counts here.
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(problem[4]));
+  }
   cublasLtMatmulPreference_t preferred = nullptr;
   KEEL_CUBLAS(cublasLtMatmulPreferenceCreate(&preferred));
   const Preference preference(preferred);
@@ -152,12 +157,13 @@ void product(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options, Cons
   const Device device = c.device();
   const cudaStream_t stream = keel::cuda::current_stream(device);
   const cublasLtHandle_t handle = library.handle(device);
-  const Problem problem = problem_of(c, a, b, options, bias.defined());
+  // The epilogue wants its bias in c's type.
+  const bool convert_bias = bias.defined() && bias.dtype() != c.dtype();
+  const uint32_t bias_alignment = convert_bias ? kBiasOffsetAlignment : bias.defined() ? alignment_of(bias.data()) : 0;
+  const Problem problem = problem_of(c, a, b, options, bias_alignment);
   auto found = library.plans.find(problem);
   if (found == library.plans.end()) found = library.plans.emplace(problem, make_plan(handle, c, a, b, problem)).first;
   const Plan& plan = found->second;
-  // The epilogue wants its bias in c's type.
-  const bool convert_bias = bias.defined() && bias.dtype() != c.dtype();
   const int64_t bias_bytes = convert_bias ? c.size(1) * bytes_of(c.dtype()) : 0;
   const int64_t bias_offset =
       (plan.workspace_bytes + kBiasOffsetAlignment - 1) / kBiasOffsetAlignment * kBiasOffsetAlignment;

@@ -46,6 +46,7 @@ struct Algorithm {
   uint64_t problem;
   uint32_t alignments[4];
   uint32_t workspace_bytes;
+  uint32_t bias_alignment;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
@@ -137,6 +138,11 @@ struct Multiply {
   }
 };
 
+// The largest power of two, up to 256, that divides the address.
+uint32_t alignment_of(const void* address) {
+  const auto bits = reinterpret_cast<uintptr_t>(address) | 256;
+  return uint32_t(bits & -bits);
+}
 bool is_aligned(const void* address, uint64_t bytes) {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0;
 }
@@ -241,7 +247,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const auto* wanted = static_cast<const Preference*>(preference);
   // Long sums are split and want a workspace; an odd size, so that nobody rounds it.
   const uint64_t workspace_bytes = call.inner() >= 100 ? std::min<uint64_t>(wanted->workspace_bytes, 1000) : 0;
-  Algorithm algorithm{call.number(), {}, uint32_t(workspace_bytes)};
+  Algorithm algorithm{call.number(), {}, uint32_t(workspace_bytes), alignment_of(call.operation->bias)};
   std::copy_n(wanted->alignments, 4, algorithm.alignments);
   *results = {};
   std::memcpy(&results->algo, &algorithm, sizeof algorithm);
@@ -275,7 +281,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   if (c == d && call.c->stride != call.d->stride) return CUBLAS_STATUS_INVALID_VALUE;
   const bool biased = call.operation->epilogue == CUBLASLT_EPILOGUE_BIAS;
   if (!biased && call.operation->epilogue != CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (biased && (!call.operation->bias || !is_aligned(call.operation->bias, uint64_t(width_of(call.d->type)))))
+  if (biased && (!call.operation->bias || !is_aligned(call.operation->bias, algorithm.bias_alignment)))
     return CUBLAS_STATUS_INVALID_VALUE;
   const Pointers pointers{
       a, b, c, d, call.operation->bias, *static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
