@@ -41,7 +41,7 @@ if(KEEL_CUDA STREQUAL nvcc)
   # {fmt} leaves constexpr out under nvcc unless told otherwise, and then does not compile as C++20.
   target_compile_definitions(keel_device INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
   target_include_directories(keel_device INTERFACE ${PROJECT_SOURCE_DIR}/framework/ops)
-  target_link_libraries(keel_device INTERFACE CUDA::cudart_static)
+  target_link_libraries(keel_device INTERFACE CUDA::cudart_static CUDA::cublasLt)
 elseif(KEEL_CUDA STREQUAL host)
   target_link_libraries(keel_device INTERFACE keel_cuda_host)
 endif()

@@ -2,6 +2,7 @@
 
 #include "framework/ops/elementwise_cpu.h"
 #include "framework/ops/matmul_cpu.h"
+#include "framework/ops/matmul_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
@@ -50,7 +51,9 @@ void matmul(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options) {
   require_types("matmul", c, a, b.dtype());
   require(!options.accumulate || c.dtype() == DType::f32, "matmul: accumulation into {}, must be fp32",
           name_of(c.dtype()));
-  if (!runs_on_cpu(c, a, b)) return;
+  const DeviceKind device = device_of(c, a, b);
+  if (device == DeviceKind::cuda) return cuda::product(c, a, b, options, {});
+  if (device != DeviceKind::cpu) return;
   cpu::product({matrix_of(c), options.transpose_a ? transposed(matrix_of(a)) : matrix_of(a),
                 options.transpose_b ? transposed(matrix_of(b)) : matrix_of(b), nullptr, options.accumulate});
 }
@@ -75,10 +78,10 @@ PackedWeight& PackedWeight::operator=(PackedWeight&&) noexcept = default;
 void PackedWeight::refresh(ConstTensor weight) {
   require_matrix("PackedWeight", weight);
   forms_->weight = weight;
-  bool widen = weight.dtype() == DType::bf16 && !cpu::bf16_support().native;
+  bool widen = weight.dtype() == DType::bf16 && weight.device().kind != DeviceKind::cuda && !cpu::bf16_support().native;
   int64_t widened_bytes = widen ? weight.elements() * bytes_of(DType::f32) : 0;
   if (forms_->widened.size_bytes() != widened_bytes) forms_->widened = Buffer(weight.device(), widened_bytes);
-  if (!runs_on_cpu(weight) || weight.elements() == 0) return;
+  if (weight.device().kind != DeviceKind::cpu || weight.elements() == 0) return;
   if (widen) return cpu::convert(forms_->widened.tensor(0, weight.shape(), DType::f32), weight);
   forms_->of_output.assign_preferred(transposed(matrix_of(weight)));
   forms_->of_input.assign_preferred(matrix_of(weight));
@@ -107,7 +110,9 @@ void linear_forward(Tensor y, ConstTensor x, const PackedWeight& weight, ConstTe
   require_product("linear_forward", y, {x.size(0), x.size(1)}, {weight.columns(), weight.rows()});
   require_types("linear_forward", y, x, forms.weight.dtype());
   if (bias.defined()) require_vector("linear_forward", bias, weight.rows());
-  if (!runs_on_cpu(y, x, forms.weight, bias)) return;
+  const DeviceKind device = device_of(y, x, forms.weight, bias);
+  if (device == DeviceKind::cuda) return cuda::product(y, x, forms.weight, {.transpose_b = true}, bias);
+  if (device != DeviceKind::cpu) return;
   const float* bias_data = bias.defined() ? bias.as<float>() : nullptr;
   cpu::product({matrix_of(y), matrix_of(x), transposed(forms.matrix()), bias_data, false}, &forms.of_output);
 }
@@ -117,7 +122,9 @@ void linear_backward_input(Tensor dx, ConstTensor dy, const PackedWeight& weight
   const PackedWeight::Forms& forms = weight.forms();
   require_product("linear_backward_input", dx, {dy.size(0), dy.size(1)}, {weight.rows(), weight.columns()});
   require_types("linear_backward_input", dx, dy, forms.weight.dtype());
-  if (!runs_on_cpu(dx, dy, forms.weight)) return;
+  const DeviceKind device = device_of(dx, dy, forms.weight);
+  if (device == DeviceKind::cuda) return cuda::product(dx, dy, forms.weight, {}, {});
+  if (device != DeviceKind::cpu) return;
   cpu::product({matrix_of(dx), matrix_of(dy), forms.matrix(), nullptr, false}, &forms.of_input);
 }
 
@@ -130,7 +137,9 @@ void linear_backward_weight(Tensor d_weight, ConstTensor dy, ConstTensor x) {
 void linear_backward_bias(Tensor d_bias, ConstTensor dy) {
   require_matrix("linear_backward_bias", dy);
   require_vector("linear_backward_bias", d_bias, dy.size(1));
-  if (!runs_on_cpu(d_bias, dy)) return;
+  const DeviceKind device = device_of(d_bias, dy);
+  if (device == DeviceKind::cuda) return cuda::add_column_sums(d_bias, dy);
+  if (device != DeviceKind::cpu) return;
   cpu::add_column_sums(d_bias.as<float>(), {const_cast<void*>(dy.data()), dy.stride(0), dy.dtype()}, dy.size(0),
                        dy.size(1));
 }

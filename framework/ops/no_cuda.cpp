@@ -8,6 +8,7 @@
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/ops/embedding_cuda.h"
 #include "framework/ops/logit_scale_cuda.h"
+#include "framework/ops/matmul_cuda.h"
 #include "framework/ops/norm_cuda.h"
 #include "framework/ops/qk_norm_rope_cuda.h"
 
@@ -79,6 +80,12 @@ void logit_scale_forward(Tensor, ConstTensor, float) {
   refuse();
 }
 void logit_scale_backward(Tensor, ConstTensor, float) {
+  refuse();
+}
+void product(Tensor, ConstTensor, ConstTensor, MatmulOptions, ConstTensor) {
+  refuse();
+}
+void add_column_sums(Tensor, ConstTensor) {
   refuse();
 }
 void norm_forward(const NormForward&) {

@@ -86,22 +86,22 @@ __global__ void __launch_bounds__(kWarps* device::kWarp) side_sums(float* out, Q
 }
 
 // gathered [ranks, tokens, 4] to merged [tokens, 4] (Chan, Golub & LeVeque 1979), one thread for a token's side. A
-// rank's features weigh weights[side], a share of one where KV heads have replicas.
+// rank's features weigh weights.q or weights.k, a share of one where KV heads have replicas.
 struct MergeWeights {
-  double of[2];
-  double replicas[2];
+  double q, k;
+  double replicas;  // of k
 };
 __global__ void __launch_bounds__(kThreads)
     merge_statistics(float* merged, const float* gathered, MergeWeights weights, int64_t ranks, int64_t tokens) {
   for_elements<1>(2 * tokens, [&](int64_t i, auto) {
     const int side = int(i % 2);
-    const double weight = weights.of[side];
+    const double weight = side == 0 ? weights.q : weights.k, replicas = side == 0 ? 1 : weights.replicas;
     double total = 0, mean = 0, second = 0;
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const float* own = gathered + rank * tokens * 4 + 2 * i;
       const double shift = double(own[0]) - mean, share = weight / (total + weight);
       mean += shift * share;
-      second += double(own[1]) / weights.replicas[side] + shift * shift * total * share;
+      second += double(own[1]) / replicas + shift * shift * total * share;
       total += weight;
     }
     merged[2 * i] = float(mean);
@@ -125,7 +125,7 @@ void qk_norm_partial_statistics(Tensor statistics, const QkNormRopeInputs& input
 
 void qk_norm_merge_statistics(Tensor merged, ConstTensor gathered, const QkNormRopeOptions& options) {
   const double replicas = double(options.kv_replicas), d = double(options.head_dim);
-  const MergeWeights weights{{double(options.heads) * d, double(options.kv_heads) * d / replicas}, {1, replicas}};
+  const MergeWeights weights{double(options.heads) * d, double(options.kv_heads) * d / replicas, replicas};
   const int64_t tokens = gathered.size(1);
   launch(merge_statistics, blocks_for(merged.device(), 2 * tokens), kThreads, 0,
          keel::cuda::current_stream(merged.device()), at<float>(merged), at<float>(gathered), weights, gathered.size(0),

@@ -39,7 +39,7 @@ __device__ __forceinline__ float cast_to(float value, const QkPass& pass) {
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) forward_rows(QkPass pass, int heads) {
+__global__ void __launch_bounds__(kThreads, N == 1 ? 1 : 3) forward_rows(QkPass pass, int heads) {
   const QkLane at(pass);
   for_heads(pass, heads, [&](int head) {
     const QkHead of(head, pass);
@@ -133,7 +133,9 @@ struct GainSums {
 
 // A block adds 32 neighbouring elements, its warps taking turns at their rows; in double.
 __global__ void __launch_bounds__(1024) add_gain_gradients(GainSums q, GainSums k, int blocks, int block_stride) {
-  const GainSums& sums = device::block_index().y == 0 ? q : k;
+  const bool of_q = device::block_index().y == 0;
+  const GainSums sums{of_q ? q.d_weight : k.d_weight, of_q ? q.partial : k.partial, of_q ? q.elements : k.elements,
+                      of_q ? q.rows : k.rows, of_q ? q.stride : k.stride};
   const int lane = int(device::lane()), warp = int(device::thread_index().x) / device::kWarp;
   const int warps = int(device::block_size().x) / device::kWarp;
   const int element = int(device::block_index().x) * device::kWarp + lane;

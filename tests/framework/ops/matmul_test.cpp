@@ -25,7 +25,7 @@ struct Strided {
     Values margin = to_doubles(owned.tensor.slice(1, view.size(1), owned.tensor.size(1)));
     return std::all_of(margin.begin(), margin.end(), [](double value) { return std::isnan(value); });
   }
-  OwnedTensor owned;
+  DeviceTensor owned;
   Tensor view;
 };
 
@@ -72,8 +72,8 @@ TEST(MatmulReference, GradientsAreTheSlopesOfForward) {
 }
 
 TEST(Matmul, WorkedByHand) {
-  OwnedTensor a = tensor_of({2, 3}, DType::f32, {1, 2, 3, 4, 5, 6}), c({2, 2}, DType::f32);
-  OwnedTensor b = tensor_of({3, 2}, DType::f32, {7, 8, 9, 10, 11, 12});
+  DeviceTensor a = tensor_of({2, 3}, DType::f32, {1, 2, 3, 4, 5, 6}), c({2, 2}, DType::f32);
+  DeviceTensor b = tensor_of({3, 2}, DType::f32, {7, 8, 9, 10, 11, 12});
   matmul(c, a, b);
   EXPECT_EQ(to_doubles(c), (Values{58, 64, 139, 154}));
   matmul(c, a, b, {.accumulate = true});
@@ -84,7 +84,7 @@ TEST_P(EveryType, LinearForwardEqualsReference) {
   for (LinearSizes s : shapes()) {
     SCOPED_TRACE(text(s, dtype()));
     Strided x(s.n, s.inputs, dtype(), 1), w(s.outputs, s.inputs, dtype(), 2), y(s.n, s.outputs, dtype(), 3);
-    OwnedTensor bias = random_tensor({s.outputs}, DType::f32, 4);
+    DeviceTensor bias = random_tensor({s.outputs}, DType::f32, 4);
     PackedWeight packed;
     packed.refresh(w.view);
     for (ConstTensor b : {ConstTensor(), ConstTensor(bias)}) {
@@ -117,8 +117,8 @@ TEST_P(EveryType, WeightAndBiasGradientsAddTo) {
   for (LinearSizes s : shapes()) {
     SCOPED_TRACE(text(s, dtype()));
     Strided dy(s.n, s.outputs, dtype(), 1), x(s.n, s.inputs, dtype(), 2);
-    OwnedTensor dw = random_tensor({s.outputs, s.inputs}, DType::f32, 3),
-                db = random_tensor({s.outputs}, DType::f32, 4);
+    DeviceTensor dw = random_tensor({s.outputs, s.inputs}, DType::f32, 3),
+                 db = random_tensor({s.outputs}, DType::f32, 4);
     Values dy_values = to_doubles(dy.view), before_w = to_doubles(dw), before_b = to_doubles(db);
     linear_backward_weight(dw, dy.view, x.view);
     linear_backward_bias(db, dy.view);
@@ -137,7 +137,7 @@ TEST_P(EveryType, MatmulEqualsReferenceWithEveryTranspose) {
       bool ta = mask & 1, tb = mask & 2, accumulate = mask & 4;
       Strided a(ta ? s.inputs : s.n, ta ? s.n : s.inputs, dtype(), 1);
       Strided b(tb ? s.outputs : s.inputs, tb ? s.inputs : s.outputs, dtype(), 2);
-      OwnedTensor c = random_tensor({s.n, s.outputs}, DType::f32, 3);
+      DeviceTensor c = random_tensor({s.n, s.outputs}, DType::f32, 3);
       Values before = accumulate ? to_doubles(c) : Values(size_t(s.n * s.outputs), 0.0);
       matmul(c, a.view, b.view, {ta, tb, accumulate});
       Values a_values = to_doubles(a.view), b_values = to_doubles(b.view);
@@ -151,10 +151,11 @@ TEST_P(EveryType, MatmulEqualsReferenceWithEveryTranspose) {
 
 // On processors that multiply bf16 the public functions take the other way; here both are held to the reference.
 TEST(WidenedProduct, EqualsReference) {
+  if (test_device().kind != DeviceKind::cpu) GTEST_SKIP() << "a way of the CPU";
   for (LinearSizes s : shapes()) {
     SCOPED_TRACE(text(s, DType::bf16));
     Strided x(s.n, s.inputs, DType::bf16, 1), w(s.outputs, s.inputs, DType::bf16, 2), y(s.n, s.outputs, DType::bf16, 3);
-    OwnedTensor bias = random_tensor({s.outputs}, DType::f32, 4);
+    DeviceTensor bias = random_tensor({s.outputs}, DType::f32, 4);
     cpu::widened_product({onednn::matrix_of(y.view), onednn::matrix_of(x.view),
                           onednn::transposed(onednn::matrix_of(w.view)), bias.tensor.as<float>(), false});
     Values expected = reference::linear_forward(to_doubles(x.view), to_doubles(w.view), to_doubles(bias), s);
@@ -165,6 +166,7 @@ TEST(WidenedProduct, EqualsReference) {
 
 // A weight in tiles goes through the same code whatever its type; oneDNN's plain loops read tiles on every CPU.
 TEST(BlockedWeight, EqualsReferenceAndFollowsRefresh) {
+  if (test_device().kind != DeviceKind::cpu) GTEST_SKIP() << "a way of the CPU";
   for (int tile : {16, 64}) {
     for (LinearSizes s : shapes()) {
       if (s.n * s.outputs * s.inputs > 1000000) continue;  // the plain loops are slow
@@ -188,8 +190,8 @@ TEST(BlockedWeight, EqualsReferenceAndFollowsRefresh) {
 }
 
 TEST_P(EveryType, NothingInNothingOut) {
-  OwnedTensor w = random_tensor({4, 3}, dtype(), 1), x({0, 3}, dtype()), y({0, 4}, dtype());
-  OwnedTensor dw = random_tensor({4, 3}, DType::f32, 2), db = random_tensor({4}, DType::f32, 3);
+  DeviceTensor w = random_tensor({4, 3}, dtype(), 1), x({0, 3}, dtype()), y({0, 4}, dtype());
+  DeviceTensor dw = random_tensor({4, 3}, DType::f32, 2), db = random_tensor({4}, DType::f32, 3);
   Values dw_before = to_doubles(dw), db_before = to_doubles(db);
   PackedWeight packed;
   packed.refresh(w);
@@ -199,12 +201,12 @@ TEST_P(EveryType, NothingInNothingOut) {
   linear_backward_bias(db, y);
   EXPECT_EQ(to_doubles(dw), dw_before);
   EXPECT_EQ(to_doubles(db), db_before);
-  matmul(dw, OwnedTensor({4, 0}, dtype()), OwnedTensor({0, 3}, dtype()));
+  matmul(dw, DeviceTensor({4, 0}, dtype()), DeviceTensor({0, 3}, dtype()));
   EXPECT_EQ(to_doubles(dw), Values(12, 0.0));
 }
 
 TEST_P(EveryType, RefreshFollowsTheWeight) {
-  OwnedTensor w = random_tensor({40, 24}, dtype(), 1), x = random_tensor({10, 24}, dtype(), 2), y({10, 40}, dtype());
+  DeviceTensor w = random_tensor({40, 24}, dtype(), 1), x = random_tensor({10, 24}, dtype(), 2), y({10, 40}, dtype());
   PackedWeight packed;
   packed.refresh(w);
   int64_t size_bytes = packed.size_bytes();
@@ -219,10 +221,10 @@ TEST_P(EveryType, RefreshFollowsTheWeight) {
 }
 
 TEST_P(EveryType, SameBitsInEveryRunAndThread) {
-  OwnedTensor w = random_tensor({300, 200}, dtype(), 1), x = random_tensor({700, 200}, dtype(), 2);
+  DeviceTensor w = random_tensor({300, 200}, dtype(), 1), x = random_tensor({700, 200}, dtype(), 2);
   PackedWeight packed;
   packed.refresh(w);
-  OwnedTensor first({700, 300}, dtype()), again({700, 300}, dtype()), elsewhere({700, 300}, dtype());
+  DeviceTensor first({700, 300}, dtype()), again({700, 300}, dtype()), elsewhere({700, 300}, dtype());
   linear_forward(first, x, packed);
   linear_forward(again, x, packed);
   std::thread([&] { linear_forward(elsewhere, x, packed); }).join();
@@ -231,7 +233,7 @@ TEST_P(EveryType, SameBitsInEveryRunAndThread) {
 }
 
 TEST_P(EveryType, BiasGradientDoesNotDependOnThreads) {
-  OwnedTensor dy = random_tensor({3001, 130}, dtype(), 2), one({130}, DType::f32), two({130}, DType::f32);
+  DeviceTensor dy = random_tensor({3001, 130}, dtype(), 2), one({130}, DType::f32), two({130}, DType::f32);
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
   linear_backward_bias(one, dy);
@@ -242,8 +244,8 @@ TEST_P(EveryType, BiasGradientDoesNotDependOnThreads) {
 }
 
 TEST_P(EveryType, NonFiniteValuesComeThrough) {
-  OwnedTensor a = tensor_of({1, 2}, dtype(), {std::nan(""), 1}), b = tensor_of({2, 1}, dtype(), {1, 1});
-  OwnedTensor c({1, 1}, dtype());
+  DeviceTensor a = tensor_of({1, 2}, dtype(), {std::nan(""), 1}), b = tensor_of({2, 1}, dtype(), {1, 1});
+  DeviceTensor c({1, 1}, dtype());
   matmul(c, a, b);
   EXPECT_TRUE(std::isnan(to_doubles(c)[0]));
   set_values(a, {INFINITY, 1});
@@ -272,17 +274,18 @@ std::string message_of(const std::function<void()>& f) {
 
 TEST(Matmul, ErrorsNameBothValues) {
   using ::testing::HasSubstr;
-  OwnedTensor a({2, 3}, DType::f32), b({4, 5}, DType::f32), c({2, 5}, DType::f32), half({2, 3}, DType::bf16);
+  DeviceTensor a({2, 3}, DType::f32), b({4, 5}, DType::f32), c({2, 5}, DType::f32), half({2, 3}, DType::bf16);
   EXPECT_THAT(message_of([&] { matmul(c, a, b); }), HasSubstr("[2, 3] times [4, 5]"));
   EXPECT_THAT(message_of([&] { matmul(a, c, b, {false, true, false}); }), HasSubstr("[2, 3]"));
-  EXPECT_THAT(message_of([&] { matmul(c, half, OwnedTensor({3, 5}, DType::f32)); }), HasSubstr("bf16 times fp32"));
-  EXPECT_THAT(message_of([&] { matmul(half, OwnedTensor({2, 2}, DType::f32), a); }), HasSubstr("bf16 from fp32"));
-  EXPECT_THAT(message_of([&] {
-                matmul(half, OwnedTensor({2, 2}, DType::bf16), OwnedTensor({2, 3}, DType::bf16), {.accumulate = true});
-              }),
-              HasSubstr("must be fp32"));
+  EXPECT_THAT(message_of([&] { matmul(c, half, DeviceTensor({3, 5}, DType::f32)); }), HasSubstr("bf16 times fp32"));
+  EXPECT_THAT(message_of([&] { matmul(half, DeviceTensor({2, 2}, DType::f32), a); }), HasSubstr("bf16 from fp32"));
+  EXPECT_THAT(
+      message_of([&] {
+        matmul(half, DeviceTensor({2, 2}, DType::bf16), DeviceTensor({2, 3}, DType::bf16), {.accumulate = true});
+      }),
+      HasSubstr("must be fp32"));
   EXPECT_THAT(message_of([&] { linear_forward(c, a, PackedWeight()); }), HasSubstr("never refreshed"));
-  EXPECT_THAT(message_of([&] { linear_backward_bias(OwnedTensor({4}, DType::f32), c); }), HasSubstr("[4] for 5"));
+  EXPECT_THAT(message_of([&] { linear_backward_bias(DeviceTensor({4}, DType::f32), c); }), HasSubstr("[4] for 5"));
 }
 
 TEST(ProductBackend, SaysWhatRunsAndWhy) {
