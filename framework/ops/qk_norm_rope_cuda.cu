@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(QkPass pass, int heads
                 fmaf(cast_to<T>(normalizer(x.of[turn][half][i]), pass), g.of[turn][half][i], d_gain.of[turn][half][i]);
       });
       multiply(g, gain);
-      QkInputGradient f{1, 0, 0};
+      QkInputGradient f{1, 0, 0, 0};
       if (pass.full)
         f = combined_input_gradient(normalizer, token, of.side, pass);
       else if (pass.kind != QkNormKind::none)
@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(kThreads) backward_rows(QkPass pass, int heads
       for_pieces<N>(pass, at, [&](int turn, int half, int) {
 #pragma unroll
         for (int i = 0; i < N; ++i)
-          x.of[turn][half][i] = fmaf(g.of[turn][half][i], f.by_gradient, fmaf(x.of[turn][half][i], f.by_x, f.constant));
+          x.of[turn][half][i] =
+              fmaf(g.of[turn][half][i], f.by_gradient, fmaf(x.of[turn][half][i] - f.mean, f.by_x, f.constant));
       });
       if (pass.after_rope) rotate<true>(x, token, pass, at);
       if (exists) store_row(static_cast<T*>(pass.dx) + token * pass.dx_stride + head * pass.d, x, pass, at);

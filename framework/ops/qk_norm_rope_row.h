@@ -186,14 +186,15 @@ __device__ __forceinline__ float second_moment(const QkValues<N>& x, float mean,
   });
 }
 
-// How a row becomes normalised: xhat = x * inverse + shift.
+// How a row becomes normalised: xhat = (x - mean) * inverse. The difference comes first: it is exact where x is near the
+// mean, so that a row of equal values gives 0 and not the rounding of a large product.
 struct QkNormalizer {
   float inverse = 1;
-  float shift = 0;        // -mean * inverse
+  float mean = 0;         // layer only
   float share = 0;        // backward: 1 / (N R), l2: 1 / R
   bool constant = false;  // an l2 row below the floor: its gradient is 0 on purpose
 
-  __device__ __forceinline__ float operator()(float x) const { return fmaf(x, inverse, shift); }
+  __device__ __forceinline__ float operator()(float x) const { return (x - mean) * inverse; }
 };
 
 __device__ __forceinline__ QkNormalizer normalizer_of(float mean, float second, const QkPass& pass,
@@ -206,7 +207,7 @@ __device__ __forceinline__ QkNormalizer normalizer_of(float mean, float second, 
   }
   const float under_root = second / side.width + pass.eps;
   const float inverse = under_root > 0 ? 1 / sqrtf(under_root) : 0;
-  return {inverse, -mean * inverse, 1 / (side.width * side.replicas), false};
+  return {inverse, mean, 1 / (side.width * side.replicas), false};
 }
 
 // Scope full: of the token's combined statistics.
@@ -226,17 +227,18 @@ __device__ __forceinline__ QkNormalizer row_normalizer(const QkValues<N>& x, int
   return normalizer_of(mean, second_moment(x, mean, pass, at), pass, pass.sides[side]);
 }
 
-// dx = by_gradient * g + by_x * x + constant, which is inverse * (g - (S1 + xhat * S2) * share).
+// dx = by_gradient * g + by_x * (x - mean) + constant, which is inverse * (g - (S1 + xhat * S2) * share).
 struct QkInputGradient {
   float by_gradient = 0;
   float by_x = 0;
+  float mean = 0;
   float constant = 0;
 };
 
 __device__ __forceinline__ QkInputGradient input_gradient(const QkNormalizer& n, float s1, float s2) {
   if (n.constant) return {};
   const float second = n.inverse * n.share * s2;
-  return {n.inverse, -second * n.inverse, -second * n.shift - n.inverse * n.share * s1};
+  return {n.inverse, -second * n.inverse, n.mean, -n.inverse * n.share * s1};
 }
 
 // From the ranks' combined sums, scope full. S = sum g * x for l2 and rms, and xhat = x * inverse.
