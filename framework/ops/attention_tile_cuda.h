@@ -73,23 +73,42 @@ __device__ void load_rows(T* to, const RowSource<T>& from, int first, int count)
   }
 }
 
-// The first rows of a warp's 16 in shared memory to a tensor.
+// The first rows of a warp's 16 in shared memory to a tensor. Wide and narrow rows have a loop each: in one, nvcc makes
+// narrow stores of both.
 template <int D, class T>
 __device__ void store_rows(const RowSink<T>& to, const T* own) {
   constexpr int kPart = 16 / sizeof(T), kParts = D / kPart;
   device::sync_warp();
-  for (int i = int(device::lane()); i < to.rows * kParts; i += device::kWarp) {
-    const int row = i / kParts, column = i % kParts * kPart;
-    if (column >= to.columns) continue;
-    const T* from = own + row * kTileStride<T, D> + column;
-    T* at = to.data + row * to.stride + column;
-    if (to.wide) {
-      device::store_vector(at, device::load_vector<Pack<T, kPart>>(from));
-    } else {
-      for (int j = 0; j < kPart && column + j < to.columns; ++j) at[j] = from[j];
+  if (to.wide) {
+#pragma unroll 4
+    for (int i = int(device::lane()); i < to.rows * kParts; i += device::kWarp) {
+      const int row = i / kParts, column = i % kParts * kPart;
+      if (column < to.columns)
+        device::store_vector(to.data + row * to.stride + column,
+                             device::load_vector<uint4>(own + row * kTileStride<T, D> + column));
+    }
+  } else {
+#pragma unroll 1
+    for (int i = int(device::lane()); i < to.rows * D; i += device::kWarp) {
+      const int row = i / D, column = i % D;
+      if (column < to.columns) to.data[row * to.stride + column] = own[row * kTileStride<T, D> + column];
     }
   }
 }
+
+__device__ __forceinline__ uint32_t packed(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof bits);
+  return bits;
+}
+__device__ __forceinline__ void put_pair(__nv_bfloat16* to, float first, float second) {
+  device::store_vector(to, packed(first, second));
+}
+__device__ __forceinline__ void put_pair(float* to, float first, float second) {
+  device::store_vector(to, float2{first, second});
+}
+
 // sums[n][2 i + j] times factor[i] to a warp's 16 rows in shared memory.
 template <int D, class T>
 __device__ void put_rows(T* own, const float (&sums)[D / 8][4], const float (&factor)[2]) {
@@ -99,16 +118,7 @@ __device__ void put_rows(T* own, const float (&sums)[D / 8][4], const float (&fa
   for (int n = 0; n < D / 8; ++n)
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int j = 0; j < 2; ++j)
-        at[8 * i * kTileStride<T, D> + 8 * n + j] = from_float<T>(sums[n][2 * i + j] * factor[i]);
-}
-
-__device__ __forceinline__ uint32_t packed(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  uint32_t bits;
-  memcpy(&bits, &pair, sizeof bits);
-  return bits;
+      put_pair(at + 8 * i * kTileStride<T, D> + 8 * n, sums[n][2 * i] * factor[i], sums[n][2 * i + 1] * factor[i]);
 }
 
 // sums [16, 8 N] += a [16, D] b [8 N, D]^T, both in shared memory.
