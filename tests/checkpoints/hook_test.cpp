@@ -10,6 +10,7 @@
 #include "checkpoints/parts.h"
 #include "framework/data/token_writer.h"
 #include "tests/framework/io/scratch.h"
+#include "tests/support/toy_model.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -20,14 +21,14 @@ using train::Action;
 namespace fs = std::filesystem;
 
 // loss per token = |w|^2 / 2.
-class Toy : public nn::Model {
+class Toy : public keel::testing::ToyModel {
  public:
   Toy() {
     parameters_.declare({.name = "w", .shape = {8}, .init = {.kind = nn::Init::Kind::normal, .value = 1}});
     parameters_.allocate({});
     parameters_.initialise(1);
+    telemetry_ = {.largest_logit = largest_, .heads = 1, .kv_heads = 1};
   }
-  nn::ParameterSet& parameters() override { return parameters_; }
   void refresh() override {}
   void begin_step() override {}
   ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override {
@@ -37,18 +38,9 @@ class Toy : public nn::Model {
       w.gradient.as<float>()[i] += options.factor * float(counted) * w.master.as<float>()[i];
     return {.loss = double(counted), .counted = counted, .finite = counted};
   }
-  ops::CrossEntropySums evaluate(const nn::TokenBatch&) override { return {}; }
-  void next_logits(Tensor, const nn::TokenBatch&) override {}
-  const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
-  nn::ModelCost cost(int64_t) const override { return {}; }
-  bool clip_weights(ConstTensor) override { return false; }
-  int64_t activation_bytes() const override { return 0; }
-  int64_t packed_bytes() const override { return 0; }
 
  private:
-  nn::ParameterSet parameters_;
   OwnedTensor largest_{{1, 1}, DType::f32};
-  nn::ModelTelemetry telemetry_{.largest_logit = largest_, .heads = 1, .kv_heads = 1};
 };
 
 // Answers what it is told to, step by step.

@@ -13,6 +13,7 @@
 #include "framework/train/run_files_hook.h"
 #include "framework/train/stability_hook.h"
 #include "tests/framework/data/temporary_folder.h"
+#include "tests/support/toy_model.h"
 
 namespace keel::train {
 namespace {
@@ -21,7 +22,7 @@ enum class Fault { none, loss, gradient_nan, gradient_infinite };
 
 // loss per token = |w - i|^2 / 2 over the logical w [8], cut over the tensor ranks, and |g - 1|^2 / 2 over a gain [3]
 // whose gradient the tensor ranks share.
-class Toy : public nn::Model {
+class Toy : public keel::testing::ToyModel {
  public:
   Toy(const parallel::Mesh& mesh) : ranks_(mesh.tensor().size()) {
     w_ = &parameters_.declare({.name = "w", .shape = {8}, .init = {}, .decayed = true, .product = true});
@@ -34,7 +35,6 @@ class Toy : public nn::Model {
     telemetry_ = {.largest_logit = largest_, .heads = 2, .kv_heads = 2};
   }
 
-  nn::ParameterSet& parameters() override { return parameters_; }
   void refresh() override {}
   void begin_step() override { ++step_; }
   ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override {
@@ -51,23 +51,14 @@ class Toy : public nn::Model {
     if (fault == Fault::gradient_infinite) g_->gradient.as<float>()[1] = std::numeric_limits<float>::infinity();
     return sums;
   }
-  ops::CrossEntropySums evaluate(const nn::TokenBatch&) override { return {}; }
-  void next_logits(Tensor, const nn::TokenBatch&) override {}
-  const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
-  nn::ModelCost cost(int64_t) const override { return {}; }
-  bool clip_weights(ConstTensor) override { return false; }
-  int64_t activation_bytes() const override { return 0; }
-  int64_t packed_bytes() const override { return 0; }
 
   Fault fault = Fault::none;  // of this rank, in these steps
   int64_t first_fault = 5, last_fault = 5;
 
  private:
   int ranks_;
-  nn::ParameterSet parameters_;
   nn::Parameter *w_, *g_;
   OwnedTensor largest_;
-  nn::ModelTelemetry telemetry_;
   int64_t step_ = 0;
 };
 

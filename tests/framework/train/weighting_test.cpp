@@ -9,12 +9,13 @@
 #include "framework/data/token_writer.h"
 #include "framework/train/trainer.h"
 #include "tests/framework/data/temporary_folder.h"
+#include "tests/support/toy_model.h"
 
 namespace keel::train {
 namespace {
 
 // The loss of a counted token is its id, and the gradient of that is given per parameter and element, times the id.
-class Given : public nn::Model {
+class Given : public keel::testing::ToyModel {
  public:
   Given(const parallel::Mesh& mesh, nn::Placement of_replicated) {
     auto declare = [&](const char* name, int64_t size, nn::Placement placement) {
@@ -32,7 +33,6 @@ class Given : public nn::Model {
   static constexpr float kSharded[] = {3, 0, 4, 0};
   static constexpr float kReplicated = 12;
 
-  nn::ParameterSet& parameters() override { return parameters_; }
   void refresh() override {}
   void begin_step() override {}
   ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override {
@@ -49,19 +49,10 @@ class Given : public nn::Model {
     }
     return sums;
   }
-  ops::CrossEntropySums evaluate(const nn::TokenBatch&) override { return {}; }
-  void next_logits(Tensor, const nn::TokenBatch&) override {}
-  const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
-  nn::ModelCost cost(int64_t) const override { return {}; }
-  bool clip_weights(ConstTensor) override { return false; }
-  int64_t activation_bytes() const override { return 0; }
-  int64_t packed_bytes() const override { return 0; }
 
  private:
-  nn::ParameterSet parameters_;
   int parts_ = 1;
   OwnedTensor largest_;
-  nn::ModelTelemetry telemetry_;
 };
 
 struct Keep : Hook {

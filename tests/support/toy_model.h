@@ -1,0 +1,24 @@
+// What tests of the loop and its hooks need of a model beside its parameters and one step: nothing of the rest.
+#pragma once
+
+#include "framework/nn/model.h"
+
+namespace keel::testing {
+
+class ToyModel : public nn::Model {
+ public:
+  nn::ParameterSet& parameters() override { return parameters_; }
+  ops::CrossEntropySums evaluate(const nn::TokenBatch&) override { return {}; }
+  void next_logits(Tensor, const nn::TokenBatch&) override {}
+  const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
+  nn::ModelCost cost(int64_t) const override { return {}; }
+  bool clip_weights(ConstTensor) override { return false; }
+  int64_t activation_bytes() const override { return 0; }
+  int64_t packed_bytes() const override { return 0; }
+
+ protected:
+  nn::ParameterSet parameters_;
+  nn::ModelTelemetry telemetry_;
+};
+
+}  // namespace keel::testing
