@@ -57,6 +57,13 @@ FullConfig parse_full_config(const std::string& text, const std::string& name, s
   return complete(config::read_run_config(root, "", config::known_keys<models::DecoderConfig>("model")));
 }
 
+FullConfig with_fallback(const FullConfig& config, int64_t taken) {
+  if (taken == 0) return config;
+  const Node& changes = config.run.stability.fallbacks.at(size_t(taken - 1));
+  return complete(config::read_run_config(config.run.source.with_all(changes), config.run.name,
+                                          config::known_keys<models::DecoderConfig>("model")));
+}
+
 data::Dataset open_training_data(const FullConfig& config) {
   return data::Dataset(sources_of(config.run.data.train), dataset_options(config));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/comm/mpi.h"
+#include "framework/comm/standing.h"
 
 namespace keel::comm {
 
@@ -137,6 +138,7 @@ class MpiEngine {
   void keep(std::exception_ptr error) { kept_ = error; }
 
   MpiOptions options;
+  Standing standing;
 
  private:
   bool poll_until(MpiOperation& operation, double limit_seconds) noexcept;

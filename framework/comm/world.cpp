@@ -77,10 +77,14 @@ World::World(const WorldOptions& options) : options_(options.mpi) {
   log::set_speaker({.rank = rank});
   check_launcher(environment, rank, size);
   check_all_reachable(rank, size, options.start_limit_seconds);
+  options_.on_timeout = [this] {
+    if (watch_) watch_->alarm();
+  };
   all_ = make_mpi_communicator(MPI_COMM_WORLD, options_, "all");
   KEEL_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &io_comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
   measure_host();
+  watch_.emplace(MPI_COMM_WORLD, [this] { return fmt::format("on host {}: {}", host_, all_->standing()); });
 }
 
 World::~World() {
@@ -112,7 +116,9 @@ void World::measure_host() {
 }
 
 std::unique_ptr<Communicator> World::another(std::string_view name) const {
-  return make_mpi_communicator(MPI_COMM_WORLD, options_, name);
+  MpiOptions options = options_;
+  options.pause_microseconds = 500;
+  return make_mpi_communicator(MPI_COMM_WORLD, options, name);
 }
 
 std::string World::on_rank_0(const std::function<std::string()>& f) {

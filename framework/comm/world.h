@@ -10,8 +10,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
-#include "framework/comm/mpi.h"
+#include "framework/comm/watch.h"
 
 namespace keel::comm {
 
@@ -52,7 +53,7 @@ class World {
 
   // Of the thread that made the World.
   Communicator& all() { return *all_; }
-  // All ranks, for one other thread (checkpoint exchange). Collective.
+  // All ranks, for one other thread (checkpoint exchange), which sleeps while it waits. Collective.
   std::unique_ptr<Communicator> another(std::string_view name) const;
   // All ranks, for parallel HDF5 in the I/O thread; nothing else is sent there. Owned by World.
   MPI_Comm io_comm() const { return io_comm_; }
@@ -66,6 +67,7 @@ class World {
   MpiSession session_;
   MPI_Comm io_comm_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> all_;
+  std::optional<Watch> watch_;
   MpiOptions options_;
   std::string host_;
   int local_rank_ = 0;

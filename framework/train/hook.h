@@ -2,9 +2,11 @@
 // rank.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "framework/data/sample_position.h"
+#include "framework/io/jsonl.h"
 #include "framework/train/step_report.h"
 
 namespace keel::train {
@@ -17,18 +19,23 @@ struct Progress {
   data::SamplePosition samples;
 };
 
+// Takes an event: a line in events.jsonl, and what else there is to tell.
+using Note = std::function<void(const std::string& kind, const io::Json& fields)>;
+
 class Hook {
  public:
   virtual ~Hook() = default;
 
   // Before the first step of this process, at the step resumed from (0 in a new run).
   virtual void start(const Progress&) {}
+  // Of the scheduled learning rate, at this step.
+  virtual double lr_factor(int64_t) const { return 1; }
   // Gradients are reduced, weights not yet touched: may skip the update or stop the run.
   virtual Verdict before_update(const StepReport&) { return {}; }
   // The step is over; `verdict` is what was done with it. May stop the run.
   virtual Verdict after_step(const StepReport&, const Verdict&, const Progress&) { return {}; }
   // The loop has ended.
-  virtual void finish(const Progress&) {}
+  virtual void finish(const Progress&, const Ending&) {}
 
   // What a resumed run needs of this hook, stored under `name`; a hook without a name has no state.
   virtual std::string name() const { return {}; }

@@ -16,7 +16,9 @@ SpikeScore SpikeDetector::judge(double value) const {
   for (double v : values_) squares += (v - score.mean) * (v - score.mean);
   score.deviation =
       std::max(std::sqrt(squares / double(values_.size())), options_.deviation_floor * std::abs(score.mean));
-  if (score.spike || score.history < options_.min_history || score.deviation == 0) return score;
+  if (score.history < options_.min_history || score.deviation == 0) return score;
+  score.threshold = score.mean + options_.sigmas * score.deviation;
+  if (score.spike) return score;
   score.sigmas = (value - score.mean) / score.deviation;
   score.spike = score.sigmas > options_.sigmas;
   return score;

@@ -23,6 +23,7 @@ struct SpikeScore {
   double mean = 0;
   double deviation = 0;  // with its floor
   double sigmas = 0;     // (value - mean) / deviation; 0 without enough history
+  double threshold = 0;  // above it lies a spike; 0 without enough history
   int64_t history = 0;
 };
 
@@ -34,6 +35,7 @@ class SpikeDetector {
   // After the step was accepted; values that are not finite are ignored.
   void accept(double value);
 
+  const SpikeOptions& options() const { return options_; }
   std::vector<double> history() const { return {values_.begin(), values_.end()}; }
   void restore(const std::vector<double>& values);
 

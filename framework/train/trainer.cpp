@@ -21,6 +21,17 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+Outcome outcome_of(Action action) {
+  switch (action) {
+    case Action::stop_saved:
+      return Outcome::saved_early;
+    case Action::stop_unstable:
+      return Outcome::unstable;
+    default:
+      return Outcome::roll_back;
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, const data::SampleOrder& order,
@@ -52,14 +63,15 @@ Ending Trainer::run() {
   while (progress_.step < options_.total_steps) {
     attempt(report_);
     const Verdict verdict = ask_hooks([&](Hook& hook) { return hook.before_update(report_); });
-    if (verdict.action == Action::proceed) update(report_);
+    verdict.action == Action::proceed ? update(report_) : look_closer(report_);
+    mesh_.world().stand_at(report_.step, "evaluating and saving");
     const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report_, verdict, progress_); });
-    if (std::max(verdict.action, after.action) < Action::stop_unstable) continue;
     const Verdict& last = after.action > verdict.action ? after : verdict;
-    ending = {last.action == Action::stop_unstable ? Outcome::unstable : Outcome::saved_early, last.reason};
+    if (last.action < Action::roll_back) continue;
+    ending = {outcome_of(last.action), last.reason};
     break;
   }
-  for (Hook* hook : hooks_) hook->finish(progress_);
+  for (Hook* hook : hooks_) hook->finish(progress_, ending);
   return ending;
 }
 
@@ -67,6 +79,7 @@ void Trainer::attempt(StepReport& report) {
   Stopwatch watch;
   report.step = ++progress_.step;
   report.lr = optim::learning_rate(options_.schedule, report.step);
+  for (const Hook* hook : hooks_) report.lr *= hook->lr_factor(report.step);
   telemetry_step_ = options_.telemetry_every > 0 && (report.step == 1 || report.step % options_.telemetry_every == 0);
   draw_batch(report);
   report.seconds.data = watch.lap();
@@ -79,6 +92,7 @@ void Trainer::attempt(StepReport& report) {
 }
 
 void Trainer::draw_batch(StepReport& report) {
+  mesh_.world().stand_at(report.step, "reading the batch");
   progress_.samples.take(indices_);
   for (size_t i = 0; i < indices_.size(); ++i) samples_[i] = order_(indices_[i]);
   report.first_sample = indices_.front();
@@ -93,6 +107,7 @@ void Trainer::draw_batch(StepReport& report) {
 }
 
 void Trainer::forward_backward(StepReport& report) {
+  mesh_.world().stand_at(report.step, "forward and backward");
   model_.parameters().zero_gradients();
   model_.begin_step();
   nn::StepOptions step{.factor = float(1.0 / double(std::max<int64_t>(1, report.counted_tokens))),
@@ -114,6 +129,7 @@ void Trainer::forward_backward(StepReport& report) {
 }
 
 void Trainer::reduce(StepReport& report) {
+  mesh_.world().stand_at(report.step, "reducing gradients");
   const double* own = step_sums_.tensor.as<double>();
   const bool own_fault = !std::isfinite(own[0]) || own[3] < own[2];
   data_parallel_.finish_gradients();
@@ -147,8 +163,18 @@ void Trainer::observe_heads(StepReport& report) {
   heads_.gather(report.k_rms, own.k_rms, own.kv_heads, comm::Reduction::max);
 }
 
+// A step that is not taken is of interest: its statistics of heads, from a second pass, whose gradients nobody uses.
+void Trainer::look_closer(StepReport& report) {
+  if (options_.telemetry_every == 0 || telemetry_step_) return;
+  telemetry_step_ = true;
+  forward_backward(report);
+  data_parallel_.finish_gradients();
+  observe_heads(report);
+}
+
 void Trainer::update(StepReport& report) {
   Stopwatch watch;
+  mesh_.world().stand_at(report.step, "updating weights");
   ++progress_.updates;
   optim::Update update{.lr = report.lr, .updates = progress_.updates};
   const bool clip = options_.clip_norm > 0 && report.gradient_norm > options_.clip_norm;

@@ -27,13 +27,6 @@ struct TrainerOptions {
   bool zero = true;
 };
 
-enum class Outcome { done, unstable, saved_early };
-
-struct Ending {
-  Outcome outcome = Outcome::done;
-  std::string reason;
-};
-
 class Trainer {
  public:
   // The model's parameters are allocated and initialised. Everything outlives the trainer.
@@ -60,6 +53,7 @@ class Trainer {
   void forward_backward(StepReport& report);
   void reduce(StepReport& report);
   void observe_heads(StepReport& report);
+  void look_closer(StepReport& report);
   void update(StepReport& report);
   Tensor qk_clip_factors();
   template <class Ask>
