@@ -1,6 +1,10 @@
 #include "launch/bench_step.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "framework/base/rng.h"
+#include "framework/tensor/copy.h"
 
 namespace keel {
 
@@ -15,7 +19,13 @@ BenchedStep::BenchedStep(comm::World& world, const FullConfig& config)
   decoder.parameters().initialise(1);
   decoder.refresh();
   reducer_.emplace(decoder.parameters(), mesh_, config.run.parallel.zero);
-  optimizer_.emplace(decoder.parameters(), reducer_->update_spans(), optim::AdamwOptions{});
+  optimizer_.emplace(decoder.parameters(), reducer_->update_spans(), ops::AdamwOptions{});
+  sums_ = OwnedTensor({4}, DType::f64);
+  for (OwnedTensor* number : {&squares_, &change_}) *number = OwnedTensor({1}, DType::f64);
+  rates_ = OwnedTensor({3}, DType::f32);
+  gate_ = OwnedTensor({2}, DType::f32);
+  factor_ = OwnedTensor({1}, DType::f32);
+  *factor_.tensor.as<float>() = float(1 / tokens());
   const Shape shape = {sizes_.micro_sequences, sizes_.length};
   for (OwnedTensor* ids : {&tokens_, &targets_, &positions_}) *ids = OwnedTensor(shape, DType::i32);
   for (int64_t i = 0; i < shape.elements(); ++i) {
@@ -33,10 +43,14 @@ StepSeconds BenchedStep::run(bool telemetry) {
     forward_backward(seconds, telemetry, micro + 1 == sizes_.micro_steps);
   double begin = now_seconds();
   reducer_->finish_gradients();
-  const double norm = reducer_->gradient_norm();
+  zero(squares_);
+  reducer_->gradient_squares(squares_);
   seconds.reduction = now_seconds() - begin;
   begin = now_seconds();
-  optimizer_->step({.lr = 3e-4, .decay = 3e-5, .gradient_scale = std::min(1.0, 1 / norm), .updates = ++updates_});
+  std::ranges::copy(optimizer_->rates({.lr = 3e-4, .decay = 3e-5, .updates = ++updates_}), rates_.tensor.as<float>());
+  gate_.tensor.as<float>()[0] = float(std::min(1.0, 1 / std::sqrt(*squares_.tensor.as<double>())));
+  gate_.tensor.as<float>()[1] = 1;
+  optimizer_->step(change_, rates_, gate_);
   reducer_->publish_weights(false);
   decoder.refresh();
   seconds.update = now_seconds() - begin;
@@ -47,12 +61,12 @@ StepSeconds BenchedStep::run(bool telemetry) {
 void BenchedStep::forward_backward(StepSeconds& seconds, bool telemetry, bool last) {
   const double begin = now_seconds();
   double middle = 0;
-  nn::StepOptions options{.factor = float(1 / tokens()), .loss = {}, .telemetry = telemetry, .gradients_complete = {}};
+  nn::StepOptions options{.factor = factor_, .loss = {}, .telemetry = telemetry, .gradients_complete = {}};
   options.gradients_complete = [&](size_t first) {
     if (middle == 0) middle = now_seconds();
     if (last) reducer_->gradients_complete(first);
   };
-  decoder.forward_backward({tokens_, targets_, positions_, {}}, options);
+  decoder.forward_backward(sums_, {tokens_, targets_, positions_, {}}, options);
   seconds.forward += middle - begin;
   seconds.backward += now_seconds() - middle;
 }

@@ -46,6 +46,7 @@ class BenchedStep {
   std::optional<parallel::DataParallel> reducer_;
   std::optional<optim::Adamw> optimizer_;
   OwnedTensor tokens_, targets_, positions_;
+  OwnedTensor sums_, factor_, squares_, change_, rates_, gate_;  // of train::StepNumbers
   int64_t updates_ = 0;
 };
 

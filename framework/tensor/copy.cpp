@@ -40,11 +40,32 @@ void copy_async(Tensor to, ConstTensor from, const Stream& stream) {
   if (!on_cpu) cuda::copy_rows(rows, stream.native());
 }
 
+void zero(Tensor x) {
+  require(x.contiguous(), "zero: {} is not contiguous", x.shape());
+  if (x.device().is_meta() || x.elements() == 0) return;
+  if (x.device().kind == DeviceKind::cpu) std::memset(x.data(), 0, size_t(x.size_bytes()));
+  if (x.device().kind == DeviceKind::cuda) cuda::zero(x.data(), x.size_bytes(), Stream::current(x.device()).native());
+}
+
 void copy(Tensor to, ConstTensor from) {
   const bool from_gpu = from.device().kind == DeviceKind::cuda;
   const Stream& stream = Stream::current(from_gpu ? from.device() : to.device());
   copy_async(to, from, stream);
   if (from_gpu != (to.device().kind == DeviceKind::cuda)) stream.synchronize();
+}
+
+HostTensor::HostTensor(ConstTensor tensor)
+    : there_(const_cast<void*>(tensor.data()), tensor.shape(), tensor.dtype(), tensor.device()) {
+  require(tensor.contiguous(), "{} is not contiguous", tensor.shape());
+  here_ = there_;
+  if (tensor.device().kind != DeviceKind::cuda) return;
+  copy_ = OwnedTensor(tensor.shape(), tensor.dtype());
+  here_ = copy_;
+  copy(here_, there_);
+}
+
+void HostTensor::put_back() const {
+  if (copy_.tensor.defined()) copy(there_, here_);
 }
 
 }  // namespace keel

@@ -14,4 +14,8 @@ void copy_rows(const CopyRows& rows, void* stream) {
                               size_t(rows.row_bytes), size_t(rows.rows), cudaMemcpyDefault, queue));
 }
 
+void zero(void* data, int64_t size_bytes, void* stream) {
+  KEEL_CUDA(cudaMemsetAsync(data, 0, size_t(size_bytes), static_cast<cudaStream_t>(stream)));
+}
+
 }  // namespace keel::cuda

@@ -18,6 +18,7 @@ namespace cuda {
 
 // Starts the copy on `stream` (cudaStream_t); the runtime knows from the addresses what lies where.
 void copy_rows(const CopyRows& rows, void* stream);
+void zero(void* data, int64_t size_bytes, void* stream);
 
 }  // namespace cuda
 }  // namespace keel

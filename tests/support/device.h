@@ -56,6 +56,14 @@ DeviceTensor device_tensor(const std::vector<T>& values) {
   return tensor;
 }
 
+// The elements of a contiguous tensor.
+template <class T = float>
+std::vector<T> host_values(const ConstTensor& tensor) {
+  const HostTensor host(tensor);
+  const T* values = host.tensor().as<T>();
+  return {values, values + tensor.elements()};
+}
+
 // Sets one element of a contiguous tensor.
 template <class T>
 void set_element(const Tensor& tensor, int64_t index, T value) {

@@ -196,10 +196,11 @@ TEST_P(ModuleParity, Classifier) {
   for (size_t i = 0; i < targets.size(); ++i) targets[i] = i % 5 == 0 ? -1 : int32_t(i * 17 % 50);
   expect_parity([&](Modules& m) {
     const Tensor x = m.random(m.hidden(), 1), dx = m.take(Modules::kRows, m.hidden());
-    const ConstTensor wanted(targets.data(), {Modules::kRows}, DType::i32);
+    const DeviceTensor wanted = device_tensor(targets), factor = device_tensor(std::vector<float>{0.25f});
+    const DeviceTensor on_device({4}, DType::f64);
     const nn::LossOptions options{.z_loss = 1e-2, .label_smoothing = 0.1};
-    const ops::CrossEntropySums sums =
-        m.decoder.classifier().forward_backward(dx, x, wanted, 0.25f, options, m.context);
+    m.decoder.classifier().forward_backward(on_device, dx, {x, wanted, factor}, options, m.context);
+    const ops::CrossEntropySums sums = DecoderCase::sums_of(on_device);
     EXPECT_EQ(sums.counted, 11);
     EXPECT_EQ(sums.finite, 11);
     return Outcome{{"dx", made(dx)}, {"loss", {{sums.loss, sums.z_loss}, 2, {{0, 2}}}}};
