@@ -37,7 +37,7 @@ void copy_async(Tensor to, ConstTensor from, const Stream& stream) {
   const CopyRows rows = rows_of(to, from);
   const bool on_cpu = to.device().kind == DeviceKind::cpu && from.device().kind == DeviceKind::cpu;
   if (on_cpu) copy_on_cpu(rows);
-  if (!on_cpu) cuda::copy_rows(rows, stream.native());
+  if (!on_cpu) cuda::copy_rows(rows, stream.device(), stream.native());
 }
 
 void copy(Tensor to, ConstTensor from) {

@@ -4,7 +4,8 @@
 
 namespace keel::cuda {
 
-void copy_rows(const CopyRows& rows, void* stream) {
+void copy_rows(const CopyRows& rows, Device device, void* stream) {
+  KEEL_CUDA(cudaSetDevice(device.index));
   const auto queue = static_cast<cudaStream_t>(stream);
   if (rows.rows == 1) {
     KEEL_CUDA(cudaMemcpyAsync(rows.to, rows.from, size_t(rows.row_bytes), cudaMemcpyDefault, queue));
