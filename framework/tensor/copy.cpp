@@ -37,14 +37,15 @@ void copy_async(Tensor to, ConstTensor from, const Stream& stream) {
   const CopyRows rows = rows_of(to, from);
   const bool on_cpu = to.device().kind == DeviceKind::cpu && from.device().kind == DeviceKind::cpu;
   if (on_cpu) copy_on_cpu(rows);
-  if (!on_cpu) cuda::copy_rows(rows, stream.native());
+  if (!on_cpu) cuda::copy_rows(rows, stream.device(), stream.native());
 }
 
 void zero(Tensor x) {
   require(x.contiguous(), "zero: {} is not contiguous", x.shape());
   if (x.device().is_meta() || x.elements() == 0) return;
   if (x.device().kind == DeviceKind::cpu) std::memset(x.data(), 0, size_t(x.size_bytes()));
-  if (x.device().kind == DeviceKind::cuda) cuda::zero(x.data(), x.size_bytes(), Stream::current(x.device()).native());
+  if (x.device().kind == DeviceKind::cuda)
+    cuda::zero(x.data(), x.size_bytes(), x.device(), Stream::current(x.device()).native());
 }
 
 void copy(Tensor to, ConstTensor from) {
