@@ -9,8 +9,8 @@ namespace keel {
 namespace {
 
 void run(comm::World& world) {
-  const double fp32 = ops::measure_product_rate(DType::f32, 1024, 0.5),
-               bf16 = ops::measure_product_rate(DType::bf16, 1024, 0.5);
+  const double fp32 = ops::measure_product_rate(DType::f32, {.size = 1024, .seconds = 0.5}),
+               bf16 = ops::measure_product_rate(DType::bf16, {.size = 1024, .seconds = 0.5});
   if (world.rank() != 0) return;
   fmt::print("keel      {} ({}), {}, {}\n", KEEL_VERSION, KEEL_COMMIT, KEEL_COMPILER, KEEL_BUILD_TYPE);
   fmt::print("cpu       {}; {}\n", cpu_model(), cpu_features());

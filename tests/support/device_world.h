@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include "framework/comm/mpi.h"
 #include "framework/comm/nccl.h"
 #include "tests/support/device.h"
 

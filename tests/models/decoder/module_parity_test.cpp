@@ -36,7 +36,7 @@ const Variant kVariants[] = {
 class ModuleParity : public ::testing::TestWithParam<Variant> {
  protected:
   ModuleParity()
-      : world(comm::make_mpi_communicator(MPI_COMM_WORLD)),
+      : world(device_world()),
         self(comm::make_self_communicator()),
         config(models::read_decoder_config(config::parse(
             fmt::format("{{kind: decoder, vocab: 50, hidden: 32, layers: 1, ffn: 24, {}}}", GetParam().text), "test"))),
