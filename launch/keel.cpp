@@ -8,6 +8,7 @@
 #include "launch/environment.h"
 #include "launch/inspect.h"
 #include "launch/ngram.h"
+#include "launch/report.h"
 #include "launch/tokenize.h"
 
 namespace keel {
@@ -30,9 +31,11 @@ int run(int argc, char** argv, comm::World& world) {
   program.require_subcommand(1);
   int exit_code = 0;
   add_train(program, world, exit_code);
+  add_ablate(program, world, exit_code);
   add_eval(program, world);
   add_generate(program, world);
   add_inspect(program);
+  add_report(program);
   add_tokenize(program);
   add_ngram(program);
   add_bench(program, world);
