@@ -51,8 +51,8 @@ std::string data_block(const Series& series, size_t index) {
 }
 
 std::string plot_of(const Series& series, size_t index, const Scheme& scheme) {
-  const std::string look =
-      fmt::format("lc rgb '{}' lw 2 dt {} pt 7 ps 0.5", scheme.series[series.color % 8], series.dashed ? 2 : 1);
+  const std::string look = fmt::format("lc rgb '{}' lw 2 dt {} pt 7 ps {}", scheme.series[series.color % 8],
+                                       series.dashed ? 2 : 1, series.line ? 0.5 : 0.9);
   const char* style = series.line ? (series.points ? "linespoints" : "lines") : "points";
   if (!series.low.empty()) style = series.line ? "yerrorlines" : "yerrorbars";
   return fmt::format("$d{} using {} with {} {} title {}", index, series.low.empty() ? "1:2" : "1:2:3:4", style, look,

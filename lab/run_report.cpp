@@ -37,7 +37,9 @@ HeatMap heat_map(const HeadRecord& record, HeatMap map) {
   for (int64_t step : record.steps) map.x.push_back(double(step));
   for (uint64_t layer = 0; layer < record.layers; ++layer)
     for (uint64_t head = 0; head < record.width; ++head) {
-      map.rows.push_back(head == 0 ? fmt::format("layer {}, head 0", layer) : fmt::format("{}", head));
+      map.rows.push_back(record.width == 1 ? fmt::format("layer {}", layer)
+                         : head == 0       ? fmt::format("layer {}, head 0", layer)
+                                           : fmt::format("{}", head));
       map.values.emplace_back();
       for (size_t row = 0; row < record.steps.size(); ++row)
         map.values.back().push_back(record.row(row)[layer * record.width + head]);
@@ -104,6 +106,14 @@ void add_curves(Page& page, const RunRecord& run) {
   add_bounds(page, run);
   add_heads(page, run, "entropy", "Entropy of attention.", "nats",
             "Mean over rows; near 0 a head looks at one key only.");
+  add_heads(page, run, "parallel", "Share of query-key pairs with |cos| > 0.95.", "share", "On a sample of queries.");
+  add_heads(page, run, "q_gain", "Largest gain of q by head.", "|gain|", "");
+  add_heads(page, run, "k_gain", "Largest gain of k by head.", "|gain|", "");
+  add_heads(page, run, "logit_scale", "Logit scale by head.", "|g|", "");
+  add_heads(page, run, "stream_outliers", "Outliers in the residual stream.", "share",
+            "|x| > 6, on a sample of tokens.");
+  add_heads(page, run, "stream_kurtosis", "Kurtosis of the residual stream.", "about 0",
+            "3 for a normal distribution.");
   add_heads(page, run, "q_rms", "Root mean square of q before the norm.", "rms", "");
   add_heads(page, run, "k_rms", "Root mean square of k before the norm.", "rms", "");
   page.picture(draw(Chart{.name = "gradient_norm",

@@ -10,6 +10,7 @@
 #include "launch/ngram.h"
 #include "launch/report.h"
 #include "launch/tokenize.h"
+#include "launch/watch.h"
 
 namespace keel {
 namespace {
@@ -37,6 +38,7 @@ int run(int argc, char** argv, comm::World& world) {
   add_inspect(program);
   add_report(program);
   add_tokenize(program);
+  add_watch(program);
   add_ngram(program);
   add_bench(program, world);
   add_doctor(program, world);

@@ -19,7 +19,7 @@
 #include "launch/loaded_model.h"
 #include "launch/train_options.h"
 #include "launch/training.h"
-#include "models/decoder/bound_hook.h"
+#include "models/decoder/telemetry_hook.h"
 
 namespace keel {
 namespace {
@@ -171,7 +171,7 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
       files.note("config_changed", {{"change", change}});
     }
   } else {
-    decoder_.parameters().initialise(uint64_t(config_.run.seed));
+    decoder_.initialise(uint64_t(config_.run.seed));
   }
   trainer.weights_changed();
   if (!speaker_) return;
@@ -218,7 +218,7 @@ RunEnding TrainingRun::run() {
     evaluation_hook.emplace(*evaluation, decoder_, mesh_, files,
                             train::EvaluationTimes{run.eval.every.value_or(0), run.total_steps(), run.eval.first});
   }
-  models::BoundHook bounds(decoder_, mesh_, files);
+  models::TelemetryHook telemetry(decoder_, mesh_, files);
   train::WatchHook watch(additions_.watch);
   std::optional<train::LostHook> lost;
   if (additions_.lost_above && evaluation_hook)
@@ -229,7 +229,7 @@ RunEnding TrainingRun::run() {
       checkpoint_options(files));
 
   for (train::Hook* hook :
-       std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &bounds, &progress, &watch})
+       std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &telemetry, &progress, &watch})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
   if (lost) trainer.add(*lost);

@@ -1,6 +1,8 @@
 // `keel report` of a run and of an ablation: one file that needs nothing else, its pictures, and its numbers.
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -69,6 +71,27 @@ ablate:
   EXPECT_THAT(page, HasSubstr("±")) << "three seeds give an interval";
   EXPECT_THAT(page, HasSubstr("6 of 6 cells lost")) << "eight steps do not beat a bigram";
   EXPECT_THAT(page, HasSubstr("<td class=\"number\">3/3</td>"));
+}
+
+TEST_F(Report, WatchShowsWhereItStandsAndLeavesNothing) {
+  write_config("study.yaml", std::string(kConfig) + "\nablate: {arms: {a: {}, b: {model.ffn: 96}}}\n");
+  ASSERT_EQ(keel("ablate study.yaml --only 1").code, 0);
+  const auto files = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_))
+      names.insert(entry.path().string());
+    return names;
+  };
+  const auto before = files();
+  const Ended all = keel("watch runs/study --once"), one = keel("watch runs/study/cells/a-seed1");
+  EXPECT_EQ(files(), before);
+  ASSERT_EQ(all.code, 0) << all.output;
+  EXPECT_THAT(all.lines[0], HasSubstr("1 of 2 cells ended"));
+  EXPECT_THAT(all.lines[1], ::testing::ContainsRegex("^a-seed1 +done +loss +[0-9.]+  max logit +[0-9.]+"));
+  EXPECT_THAT(all.lines[2], ::testing::ContainsRegex("^b-seed1 +waiting"));
+  EXPECT_THAT(one.lines[0], HasSubstr("step 20"));
+  EXPECT_THAT(one.output, HasSubstr("start"));
+  EXPECT_EQ(keel("watch .").code, 2);
 }
 
 TEST_F(Report, WrongFolders) {
