@@ -78,6 +78,7 @@ void CheckpointHook::finish(const train::Progress& progress) {
 }
 
 void CheckpointHook::save(const train::Progress& progress) {
+  if (options_.before_save) options_.before_save();
   const auto begin = std::chrono::steady_clock::now();
   together(parts_.world, [&] {
     if (parts_.world.rank() == 0) io::create_directories(options_.directory);

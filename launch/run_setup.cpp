@@ -52,9 +52,12 @@ FullConfig read_full_config(const std::string& path, std::span<const std::string
   return complete(config::load_run_config(path, overrides, config::known_keys<models::DecoderConfig>("model")));
 }
 
-FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides) {
-  const Node root = config::with_overrides(config::parse(text, name), overrides);
+FullConfig read_full_config(const Node& root) {
   return complete(config::read_run_config(root, "", config::known_keys<models::DecoderConfig>("model")));
+}
+
+FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides) {
+  return read_full_config(config::with_overrides(config::parse(text, name), overrides));
 }
 
 data::Dataset open_training_data(const FullConfig& config) {

@@ -22,6 +22,8 @@ struct FullConfig {
 
 // Reads a config file with overrides. An `auto` vocabulary is taken from the training data's notes.
 FullConfig read_full_config(const std::string& path, std::span<const std::string> overrides);
+// From a tree: a cell of an ablation.
+FullConfig read_full_config(const config::Node& root);
 // From a stored text, with overrides.
 FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides);
 

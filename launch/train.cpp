@@ -9,14 +9,18 @@
 #include "framework/io/files.h"
 #include "framework/ops/product_rate.h"
 #include "framework/train/evaluation_hook.h"
+#include "framework/train/lost_hook.h"
 #include "framework/train/progress_hook.h"
 #include "framework/train/replica_hook.h"
 #include "framework/train/time_limit_hook.h"
+#include "framework/train/watch_hook.h"
 #include "launch/choose_device.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
 #include "launch/loaded_model.h"
 #include "launch/train_options.h"
+#include "launch/training.h"
+#include "models/decoder/telemetry_hook.h"
 
 namespace keel {
 namespace {
@@ -36,9 +40,10 @@ void on_signal(int) {
 // One run: its parts are members, in the order in which they are made.
 class TrainingRun {
  public:
-  TrainingRun(comm::World& world, FullConfig config)
+  TrainingRun(comm::World& world, FullConfig config, const RunAdditions& additions)
       : world_(world),
         config_(std::move(config)),
+        additions_(additions),
         layout_(config::check_layout(config_.run, world.size())),
         directory_(config_.run.log.directory + "/" + config_.run.name),
         device_(choose_device(config_.run, world)),
@@ -50,19 +55,21 @@ class TrainingRun {
         sizes_(batch_sizes(config_, layout_)),
         speaker_(world.rank() == 0) {}
 
-  int run();
+  RunEnding run();
 
  private:
   void prepare_data();
   void claim_directory();
   void announce();
   train::Throughput throughput();
-  checkpoints::CheckpointOptions checkpoint_options();
+  int64_t memory_bytes();
+  checkpoints::CheckpointOptions checkpoint_options(train::RunFilesHook& files);
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
-  int tell_ending(const train::Ending& ending, int64_t step);
+  RunEnding tell_ending(const train::Ending& ending, int64_t step);
 
   comm::World& world_;
   FullConfig config_;
+  RunAdditions additions_;
   config::Layout layout_;
   std::string directory_, environment_;
   Device device_;
@@ -122,7 +129,19 @@ train::Throughput TrainingRun::throughput() {
           .peak_operations_per_second = comm::all_reduce_value(world_.all(), own)};
 }
 
-checkpoints::CheckpointOptions TrainingRun::checkpoint_options() {
+// Of this rank: activations, packed weights, and of each weight master, gradient, compute copy and its share of
+// moments.
+int64_t TrainingRun::memory_bytes() {
+  int64_t bytes = decoder_.activation_bytes() + decoder_.packed_bytes();
+  const int64_t moments = 2 * bytes_of(DType::f32) / (config_.run.parallel.zero ? layout_.data : 1);
+  for (const nn::ParameterArena& arena : decoder_.parameters().arenas()) {
+    const int64_t copy = arena.compute_dtype == DType::f32 ? 0 : bytes_of(arena.compute_dtype);
+    bytes += arena.elements * (2 * bytes_of(DType::f32) + copy + moments);
+  }
+  return bytes;
+}
+
+checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHook& files) {
   const config::CheckpointConfig& c = config_.run.checkpoint;
   return {.directory = directory_ + "/checkpoints",
           .every = c.every.value_or(0),
@@ -132,6 +151,7 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options() {
           .parts = c.parts,
           .total_steps = config_.run.total_steps(),
           .mpi_hints = {c.mpi_hints.begin(), c.mpi_hints.end()},
+          .before_save = [&files] { files.flush(); },
           .config = config_.text(),
           .environment = environment_,
           .data_fingerprint = training_data_.fingerprint_text(uint64_t(config_.run.seed)),
@@ -155,7 +175,7 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
       files.note("config_changed", {{"change", change}});
     }
   } else {
-    decoder_.parameters().initialise(uint64_t(config_.run.seed));
+    decoder_.initialise(uint64_t(config_.run.seed));
   }
   trainer.weights_changed();
   if (!speaker_) return;
@@ -163,21 +183,21 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
   io::write_file(directory_ + "/environment.json", environment_);
 }
 
-int TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
+RunEnding TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
   switch (ending.outcome) {
     case train::Outcome::done:
       log::info("done after {} steps: {}", step, directory_);
-      return 0;
+      return {0, ""};
     case train::Outcome::unstable:
-      if (speaker_) log::error("stopped at step {}: {}", step, ending.reason);
-      return 3;
+      if (speaker_ && !additions_.quiet) log::error("stopped at step {}: {}", step, ending.reason);
+      return {3, ending.reason};
     default:
       log::info("{}; saved at step {}, and the same command goes on", ending.reason, step);
-      return 4;
+      return {4, ending.reason};
   }
 }
 
-int TrainingRun::run() {
+RunEnding TrainingRun::run() {
   check_qk_clip(config_);
   prepare_data();
   claim_directory();
@@ -189,29 +209,37 @@ int TrainingRun::run() {
   train::StepBatches batches(training_data_, sizes_, run.data.document_mask, device_);
   train::Trainer trainer(decoder_, mesh_, batches, order_, trainer_options(run));
   train::StabilityHook stability(stability_options(run.stability));
-  train::TimeLimitHook time_limit(
-      run.train.stop_after ? double(run.train.stop_after->count()) : 0, [] { return signal_seen != 0; },
-      [&] { trainer.request_stop(); });
+  train::TimeLimitHook time_limit(run.train.stop_after ? double(run.train.stop_after->count()) : 0, signal_came,
+                                  [&] { trainer.request_stop(); });
   train::ReplicaHook replicas(decoder_.parameters(), mesh_, run.stability.check_replicas.value_or(0));
   train::RunFilesHook files(io_, {directory_, speaker_, run.telemetry.tensorboard, throughput});
-  train::ProgressHook progress({speaker_, isatty(STDERR_FILENO) == 1, run.log.every, run.total_steps(), throughput});
+  train::ProgressHook progress(
+      {speaker_ && !additions_.quiet, isatty(STDERR_FILENO) == 1, run.log.every, run.total_steps(), throughput});
   std::optional<train::Evaluation> evaluation;
   std::optional<train::EvaluationHook> evaluation_hook;
   if (validation_data_) {
     evaluation.emplace(*validation_data_, sizes_, run.data.document_mask, run.eval.sequences.value_or(0), device_);
-    evaluation_hook.emplace(*evaluation, decoder_, mesh_, files, run.eval.every.value_or(0), run.total_steps());
+    evaluation_hook.emplace(*evaluation, decoder_, mesh_, files,
+                            train::EvaluationTimes{run.eval.every.value_or(0), run.total_steps(), run.eval.first});
   }
+  models::TelemetryHook telemetry(decoder_, mesh_, files);
+  train::WatchHook watch(additions_.watch);
+  std::optional<train::LostHook> lost;
+  if (additions_.lost_above && evaluation_hook)
+    lost.emplace(*evaluation_hook,
+                 train::LostOptions{.bigram_loss = *additions_.lost_above, .total_steps = run.total_steps()});
   checkpoints::CheckpointHook checkpoint(
       {world_.all(), world_.io_comm(), io_, decoder_.parameters(), mesh_, trainer, run.parallel.zero},
-      checkpoint_options());
+      checkpoint_options(files));
 
-  for (train::Hook* hook : std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &progress})
+  for (train::Hook* hook :
+       std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &telemetry, &progress, &watch})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
+  if (lost) trainer.add(*lost);
   trainer.add(checkpoint);
   start(trainer, checkpoint, files);
-  std::signal(SIGTERM, on_signal);
-  std::signal(SIGUSR1, on_signal);
+  files.note("memory", {{"bytes", memory_bytes()}});
   const train::Ending ending = trainer.run();
   return tell_ending(ending, trainer.progress().step);
 }
@@ -224,10 +252,24 @@ int run(const Arguments& arguments, comm::World& world) {
     if (world.rank() == 0) fmt::print("{}", text);
     return 0;
   }
-  return TrainingRun(world, parse_full_config(text, arguments.config, {})).run();
+  catch_signals();
+  return run_training(world, parse_full_config(text, arguments.config, {})).exit_code;
 }
 
 }  // namespace
+
+RunEnding run_training(comm::World& world, FullConfig config, const RunAdditions& additions) {
+  return TrainingRun(world, std::move(config), additions).run();
+}
+
+void catch_signals() {
+  std::signal(SIGTERM, on_signal);
+  std::signal(SIGUSR1, on_signal);
+}
+
+bool signal_came() {
+  return signal_seen != 0;
+}
 
 void add_train(CLI::App& program, comm::World& world, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();

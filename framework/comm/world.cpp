@@ -85,8 +85,21 @@ World::World(const WorldOptions& options) : options_(options) {
   measure_host();
 }
 
+World::World(const World& parent, int color) : options_(parent.options_) {
+  KEEL_MPI(MPI_Comm_split(parent.comm_, color, parent.rank(), &comm_));
+  KEEL_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+  all_ = make_mpi_communicator(comm_, options_.mpi, "group");
+  KEEL_MPI(MPI_Comm_dup(comm_, &io_comm_));
+  KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
+  host_ = parent.host_;
+  local_rank_ = parent.local_rank_;  // of the host, since that says which GPU is this rank's
+  local_size_ = parent.local_size_;
+  threads_ = parent.threads_;
+}
+
 World::~World() {
   if (io_comm_ != MPI_COMM_NULL) MPI_Comm_free(&io_comm_);
+  if (comm_ != MPI_COMM_WORLD) MPI_Comm_free(&comm_);
 }
 
 void World::measure_host() {
@@ -130,7 +143,7 @@ Device World::use_gpu() {
 }
 
 std::unique_ptr<Communicator> World::another(std::string_view name) const {
-  return make_mpi_communicator(MPI_COMM_WORLD, options_.mpi, name);
+  return make_mpi_communicator(comm_, options_.mpi, name);
 }
 
 std::string World::on_rank_0(const std::function<std::string()>& f) {

@@ -37,6 +37,8 @@ class World {
   // Throws an input error when launcher and MPI disagree about the number of ranks or MPI lacks threads, an internal
   // error when the ranks cannot reach each other within the limit. Sets the number of OpenMP threads to threads().
   explicit World(const WorldOptions& options = {});
+  // The ranks of `parent` with this rank's color (0 or more), as a world of their own. Collective over `parent`.
+  World(const World& parent, int color);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -68,6 +70,7 @@ class World {
   void measure_host();
 
   MpiSession session_;
+  MPI_Comm comm_ = MPI_COMM_WORLD;
   MPI_Comm io_comm_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> all_;
   WorldOptions options_;

@@ -171,6 +171,8 @@ void describe(Fields& fields, EvalConfig& c) {
               .range = at_least(1),
               .on_resume = ignored,
               .synonyms = {"interval", "eval_interval", "eval_every"}});
+  fields.add("first", c.first,
+             {.doc = "Also before the first step: the loss of the initial weights.", .on_resume = ignored});
   fields.add("sequences", c.sequences,
              {.doc = "Held-out sequences of one evaluation; null: all of them.",
               .unit = "sequences",
@@ -341,7 +343,8 @@ void describe(Fields& fields, RunConfig& c) {
   fields.add("stability", c.stability, {.doc = "Skips, spikes, QK-clip."});
   fields.add("telemetry", c.telemetry, {.doc = "Records per layer and head."});
   fields.add("log", c.log, {.doc = "Lines for people.", .synonyms = {"logging"}});
-  fields.add("ablate", c.ablate, {.doc = "Arms and seeds of keel ablate.", .on_resume = ignored});
+  fields.add("ablate", c.ablate,
+             {.doc = "Arms, axes and seeds of keel ablate, by their own table.", .on_resume = ignored});
 }
 
 }  // namespace keel::config

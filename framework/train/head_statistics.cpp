@@ -4,6 +4,20 @@
 
 namespace keel::train {
 
+HeadStatistics::HeadStatistics(parallel::Mesh& mesh, int64_t most_elements, Device device)
+    : mesh_(mesh),
+      reduced_({most_elements}, DType::f32, device),
+      gathered_({mesh.tensor().size() * most_elements}, DType::f32, device) {}
+
+void HeadStatistics::collect(std::vector<float>& whole, ConstTensor own, int64_t heads,
+                             comm::Reduction reduction) const {
+  const int64_t ranks = mesh_.tensor().size();
+  const Tensor gathered =
+      gathered_.tensor.slice(0, 0, ranks * own.elements()).reshaped({ranks, own.size(0), own.size(1)});
+  gather(gathered, own, reduction);
+  arrange(whole, gathered, heads);
+}
+
 void HeadStatistics::gather(Tensor gathered, ConstTensor own, comm::Reduction reduction) const {
   const Tensor reduced = reduced_.tensor.slice(0, 0, own.elements());
   mesh_.data().all_reduce(reduced, own.reshaped({own.elements()}), reduction);

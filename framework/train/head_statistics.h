@@ -11,8 +11,7 @@ namespace keel::train {
 class HeadStatistics {
  public:
   // `mesh` outlives this; `most_elements` of one rank, on `device`.
-  HeadStatistics(parallel::Mesh& mesh, int64_t most_elements, Device device)
-      : mesh_(mesh), reduced_({most_elements}, DType::f32, device) {}
+  HeadStatistics(parallel::Mesh& mesh, int64_t most_elements, Device device = {});
 
   // own [L, heads of this rank] fp32, reduced over the data axis and gathered over the tensor axis: gathered [tensor
   // ranks, L, heads of a rank]. Collective.
@@ -20,10 +19,12 @@ class HeadStatistics {
   // The same on the host, in the order of the model: whole [L, heads]. Where several ranks hold the same KV head, the
   // first one speaks for it.
   static void arrange(std::vector<float>& whole, ConstTensor gathered, int64_t heads);
+  // Both, on the CPU.
+  void collect(std::vector<float>& whole, ConstTensor own, int64_t heads, comm::Reduction reduction) const;
 
  private:
   parallel::Mesh& mesh_;
-  OwnedTensor reduced_;
+  OwnedTensor reduced_, gathered_;
 };
 
 }  // namespace keel::train

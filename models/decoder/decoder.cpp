@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "framework/ops/elementwise.h"
+#include "framework/tensor/copy.h"
 #include "models/decoder/block_specs.h"
 #include "models/decoder/parallelize.h"
 
@@ -54,6 +55,19 @@ void Decoder::allocate(const DecoderLayout& layout) {
   take_memory(layout);
 }
 
+void Decoder::initialise(uint64_t seed) {
+  parameters_.initialise(seed);
+  if (!config_.init.outliers) return;
+  Tensor table = embedding_->table->master;
+  OwnedTensor values(table.shape(), DType::f32);
+  copy(values, table);
+  for (int64_t row = 0; row < table.size(0); ++row)
+    for (int64_t feature = 0; feature < config_.init.outliers->features; ++feature)
+      values.tensor.as<float>()[row * table.size(1) + feature] *= float(config_.init.outliers->factor);
+  copy(table, values);
+  parameters_.round_to_compute();
+}
+
 void Decoder::take_memory(const DecoderLayout& layout) {
   const Device device = layout.parameters.device;
   training_saved_.blocks.resize(blocks_.size());
@@ -73,6 +87,14 @@ void Decoder::take_memory(const DecoderLayout& layout) {
   k_rms_ = OwnedTensor({config_.layers, blocks_[0]->attention.kv_heads()}, DType::f32, device);
   telemetry_ = {largest_logit_, entropy_, q_rms_, k_rms_, 0, config_.attention.heads, config_.kv_heads()};
   least_factor_ = OwnedTensor({config_.layers}, DType::f32, device);
+  if (layout.training && !device.is_meta())
+    probe_ = Probe({.layers = config_.layers,
+                    .hidden = config_.hidden,
+                    .heads = heads[1],
+                    .kv_heads = blocks_[0]->attention.kv_heads(),
+                    .head_dim = config_.head_dim(),
+                    .length = layout.batch.length,
+                    .device = device});
 }
 
 void Decoder::refresh() {
@@ -84,6 +106,7 @@ void Decoder::begin_step() {
   ops::fill(telemetry_.largest_logit, 0);
   ops::fill(telemetry_.entropy, 0);
   telemetry_.rows = 0;
+  probe_.begin_step();
 }
 
 nn::Context Decoder::context() {
@@ -122,12 +145,21 @@ nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
   return stream;
 }
 
+// The stream as attention left it. Queries and keys are there only where forward keeps them.
+void Decoder::look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved) {
+  if (stream.residual.device().is_meta()) return;
+  probe_.look_at_stream(layer, stream.residual);
+  if (config_.recompute == nn::Recompute::none) probe_.look_at_heads(layer, saved.attention.q, saved.attention.k);
+}
+
 void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) {
   nn::Context context = this->context();
   Saved& saved = training_saved_;
   nn::Stream stream = begin(batch, context);
-  for (int64_t layer = 0; layer < config_.layers; ++layer)
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
     blocks_[layer]->forward(stream, inputs(layer, batch, options.telemetry), saved.blocks[layer], context);
+    if (options.telemetry) look_at(layer, stream, saved.blocks[layer]);
+  }
   if (options.telemetry) telemetry_.rows += batch.tokens.elements();
   Tensor x = last_->open(stream, saved.last, context);
   // The branch has been added: its memory serves dx.

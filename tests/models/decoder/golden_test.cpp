@@ -101,8 +101,8 @@ TEST_P(Golden, LossAndEveryGradient) {
     ASSERT_TRUE(golden["gradients"].contains(name)) << name;
     const Distance d = compare(world, parameter, golden["gradients"][name]);
     const double rounding = golden["rounding"][name];
-    // The floor is one fp32 rounding of the whole gradient: some of these gradients are zero, or sums that cancel.
-    EXPECT_LE(d.difference, 1e-5 * d.size + 6e-8 * norm + 4 * rounding) << name << " of norm " << d.size;
+    // The floor is two fp32 roundings of the whole gradient: some of these gradients are zero, or sums that cancel.
+    EXPECT_LE(d.difference, 1e-5 * d.size + 1.2e-7 * norm + 4 * rounding) << name << " of norm " << d.size;
   }
 
   const nn::ModelTelemetry& heads = run.decoder.telemetry();

@@ -89,7 +89,8 @@ TEST_P(ModuleParity, Embedding) {
   std::vector<int32_t> ids(Modules::kRows);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(i * 11 % 50);
   expect_parity([&](Modules& m) {
-    const Tensor tokens(ids.data(), {Modules::kRows}, DType::i32), x = m.take(Modules::kRows, m.hidden());
+    const DeviceTensor tokens = device_tensor(ids);
+    const Tensor x = m.take(Modules::kRows, m.hidden());
     m.decoder.embedding().forward(x, tokens, m.places(), m.context);
     m.decoder.embedding().backward(m.random(m.hidden(), 1), tokens, m.places());
     return Outcome{{"x", made(x)}};
