@@ -27,9 +27,10 @@ Error refusal(const GpuConflict& conflict, const RankGpus& rank, const std::stri
         rank.local_size, host, rank.visible == 1 ? "1 device" : fmt::format("{} devices", rank.visible), conflict.other,
         conflict.rank);
   return input_error(
-      "{} ranks on host {}, {} device{} visible: start one rank per GPU there (mpirun --map-by ppr:N:node), make more "
+      "{} on host {}, {} device{} visible: start one rank per GPU there (mpirun --map-by ppr:N:node), make more "
       "visible (CUDA_VISIBLE_DEVICES), or choose device: cpu",
-      rank.local_size, host, rank.visible, rank.visible == 1 ? "" : "s");
+      rank.local_size == 1 ? "1 rank" : fmt::format("{} ranks", rank.local_size), host, rank.visible,
+      rank.visible == 1 ? "" : "s");
 }
 
 }  // namespace

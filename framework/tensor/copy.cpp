@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "framework/tensor/copy_cuda.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel {
 namespace {
@@ -51,8 +52,10 @@ void zero(Tensor x) {
 void copy(Tensor to, ConstTensor from) {
   const bool from_gpu = from.device().kind == DeviceKind::cuda;
   const Stream& stream = Stream::current(from_gpu ? from.device() : to.device());
+  const bool waits = from_gpu != (to.device().kind == DeviceKind::cuda);
+  if (waits && WaitGuard::any()) stream.synchronize();  // a copy of ordinary memory waits for the stream unguarded
   copy_async(to, from, stream);
-  if (from_gpu != (to.device().kind == DeviceKind::cuda)) stream.synchronize();
+  if (waits) stream.synchronize();
 }
 
 HostTensor::HostTensor(ConstTensor tensor)

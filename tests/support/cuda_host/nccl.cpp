@@ -95,7 +95,9 @@ bool apart(const std::byte* a, uint64_t a_bytes, const std::byte* b, uint64_t b_
 ncclResult_t check_memory(const ncclComm& comm, const void* data, uint64_t bytes, uint64_t width) {
   if (bytes == 0) return ncclSuccess;
   if (!lies_in(data, bytes, MemoryKind::device))
-    return refuse(ncclInvalidArgument, fmt::format("{} bytes at {}: {}", bytes, data, describe_address(data)));
+    return refuse(ncclInvalidArgument,
+                  fmt::format("{} bytes at {} are not within one allocation of device memory: there is {}", bytes, data,
+                              describe_address(data)));
   if (device_of_memory(data) != comm.device)
     return refuse(ncclInvalidArgument, fmt::format("memory of device {} in a communicator of device {}",
                                                    device_of_memory(data), comm.device));
@@ -162,6 +164,7 @@ ncclResult_t issue_messages(std::vector<Call> calls) {
 }
 
 ncclResult_t end_group() {
+  const Inside inside;
   std::vector<Call> calls;
   calls.swap(group_calls);
   if (group_error != ncclSuccess) return std::exchange(group_error, ncclSuccess);
@@ -178,6 +181,7 @@ ncclResult_t end_group() {
 }
 
 ncclResult_t add(Call call) {
+  const Inside inside;
   ++group_depth;
   const ncclResult_t result = check(call);
   if (result == ncclSuccess) {
@@ -294,6 +298,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (outside_groups() != ncclSuccess) return ncclInvalidUsage;
   const ncclResult_t result = check_state(comm, true);
   if (result != ncclSuccess) return result;
+  const Inside inside;
   if (comm->state == State::meeting && meet(*comm) && !comm->trouble.empty()) last_error = comm->trouble;
   hand_over_waiting(*comm);
   if (comm->state == State::finalized) {

@@ -56,6 +56,7 @@ void move(const Rows& copy) {
 // Ordinary memory is read before the call returns, and written before it returns; pinned memory when the stream gets
 // there.
 cudaError_t start_copy(const Rows& copy, cudaMemcpyKind kind, cudaStream_t stream) {
+  const Inside inside;
   const Side to = side_of(copy.to, copy.span(copy.to_stride_bytes));
   const Side from = side_of(copy.from, copy.span(copy.from_stride_bytes));
   const bool strides_fit =

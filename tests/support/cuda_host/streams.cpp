@@ -53,6 +53,7 @@ auto& ended = *new std::set<std::unique_ptr<CUstream_st>>;  // events still poin
 auto& events = *new std::map<CUevent_st*, std::unique_ptr<CUevent_st>>;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int device_now = 0;
+thread_local int insides = 0;
 
 // Null is the default stream of the current device.
 CUstream_st* known(cudaStream_t stream) {
@@ -68,6 +69,7 @@ CUstream_st* known(cudaStream_t stream) {
 // One turn of the stream's next piece of work; false when it waits for something else.
 bool advance(CUstream_st& stream) {
   if (stream.work.empty()) return false;
+  const Inside inside;
   if (broken() == cudaSuccess && !stream.work.front().turn()) return false;
   stream.work.pop_front();
   ++stream.done;
@@ -87,6 +89,7 @@ void drain(Lock& lock, CUstream_st& stream, uint64_t position) {
 }
 
 cudaError_t add(cudaStream_t stream, Piece piece) {
+  const Inside inside;
   Lock lock(mutex);
   CUstream_st* queue = known(stream);
   if (!queue) return with_error(cudaErrorInvalidResourceHandle);
@@ -97,6 +100,13 @@ cudaError_t add(cudaStream_t stream, Piece piece) {
 }
 
 }  // namespace
+
+Inside::Inside() {
+  ++insides;
+}
+Inside::~Inside() {
+  --insides;
+}
 
 cudaError_t with_error(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -113,6 +123,7 @@ void recover() {
 }
 
 cudaError_t enqueue(cudaStream_t stream, Work work) {
+  const Inside inside;
   auto turn = [work = std::move(work)] {
     work();
     return true;
@@ -125,6 +136,7 @@ cudaError_t enqueue_exchange(cudaStream_t stream, Turn turn) {
 }
 
 cudaError_t launch_kernel(cudaStream_t stream, Kernel kernel) {
+  const Inside inside;
   const cudaError_t error = check_launch(kernel);
   if (error != cudaSuccess) return with_error(error);
   return enqueue(stream, [kernel = std::move(kernel)] { execute(kernel); });
@@ -165,6 +177,10 @@ using namespace keel::cuda_host;
 
 extern "C" {
 
+bool is_inside_cuda_host() {
+  return insides > 0;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   Lock lock(mutex);
   auto owned = std::make_unique<CUstream_st>();
@@ -204,6 +220,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const Inside inside;
   CUevent_st place;
   {
     Lock lock(mutex);

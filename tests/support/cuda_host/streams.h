@@ -15,6 +15,16 @@ using Work = std::function<void()>;
 // Work that needs other processes: called again and again until it says that it is done.
 using Turn = std::function<bool()>;
 
+// Lives while a call of the library runs: is_inside_cuda_host() tells tests that count what Keel allocates.
+class Inside {
+ public:
+  Inside();
+  ~Inside();
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+extern "C" bool is_inside_cuda_host();
+
 // Null is the default stream of the current device. cudaErrorInvalidResourceHandle for an unknown one.
 cudaError_t enqueue(cudaStream_t stream, Work work);
 cudaError_t enqueue_exchange(cudaStream_t stream, Turn turn);
