@@ -134,6 +134,7 @@ RunState CheckpointHook::state_at(const train::Progress& progress) {
 
 // Not copied: the caller waits for the save.
 void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
+  if (options_.before_save) options_.before_save();
   const auto begin = std::chrono::steady_clock::now();
   LocalTensors tensors = this->tensors();
   tensors.weights_only = options_.weights_only;

@@ -30,6 +30,8 @@ struct CheckpointOptions {
   int64_t parts = 1;
   int64_t total_steps = 0;  // of the run: one that ends before is saved
   std::vector<std::pair<std::string, std::string>> mpi_hints;
+  // Called before each save: for what must not be missing from a run that goes on from it.
+  std::function<void()> before_save;
   // Texts that go into each file.
   std::string config, environment, data_fingerprint, qk_norm;
   // Throws where a stored config must not be gone on with; otherwise says in lines what changed.

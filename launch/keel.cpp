@@ -8,7 +8,9 @@
 #include "launch/environment.h"
 #include "launch/inspect.h"
 #include "launch/ngram.h"
+#include "launch/report.h"
 #include "launch/tokenize.h"
+#include "launch/watch.h"
 
 namespace keel {
 namespace {
@@ -30,10 +32,13 @@ int run(int argc, char** argv, comm::World& world) {
   program.require_subcommand(1);
   int exit_code = 0;
   add_train(program, world, exit_code);
+  add_ablate(program, world, exit_code);
   add_eval(program, world);
   add_generate(program, world);
   add_inspect(program);
+  add_report(program);
   add_tokenize(program);
+  add_watch(program);
   add_ngram(program);
   add_bench(program, world);
   add_doctor(program, world);

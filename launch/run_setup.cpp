@@ -52,16 +52,17 @@ FullConfig read_full_config(const std::string& path, std::span<const std::string
   return complete(config::load_run_config(path, overrides, config::known_keys<models::DecoderConfig>("model")));
 }
 
-FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides) {
-  const Node root = config::with_overrides(config::parse(text, name), overrides);
+FullConfig read_full_config(const Node& root) {
   return complete(config::read_run_config(root, "", config::known_keys<models::DecoderConfig>("model")));
+}
+
+FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides) {
+  return read_full_config(config::with_overrides(config::parse(text, name), overrides));
 }
 
 FullConfig with_fallback(const FullConfig& config, int64_t taken) {
   if (taken == 0) return config;
-  const Node& changes = config.run.stability.fallbacks.at(size_t(taken - 1));
-  return complete(config::read_run_config(config.run.source.with_all(changes), config.run.name,
-                                          config::known_keys<models::DecoderConfig>("model")));
+  return read_full_config(config.run.source.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
 }
 
 data::Dataset open_training_data(const FullConfig& config) {
@@ -88,13 +89,13 @@ DType activation_type(const FullConfig& config) {
   return config.run.precision == config::Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
-models::DecoderLayout decoder_layout(const FullConfig& config, const parallel::Mesh& mesh, nn::TensorGroup& group,
-                                     nn::BatchShape batch, bool training) {
-  return {.parameters = {.device = {},
+models::DecoderLayout decoder_layout(const FullConfig& config, const Place& place, nn::BatchShape batch,
+                                     bool training) {
+  return {.parameters = {.device = place.device,
                          .activation = activation_type(config),
-                         .tensor = mesh.tensor_position(),
-                         .data_ranks = mesh.data().size()},
-          .group = &group,
+                         .tensor = place.mesh.tensor_position(),
+                         .data_ranks = place.mesh.data().size()},
+          .group = &place.group,
           .batch = batch,
           .training = training};
 }

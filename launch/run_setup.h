@@ -1,7 +1,7 @@
 // From a resolved config to the parts of a run, for every subcommand that needs a model: train, eval, generate, bench.
 #pragma once
 
-#include "framework/comm/world.h"
+#include "framework/comm/communicator.h"
 #include "framework/config/run_config.h"
 #include "framework/data/dataset.h"
 #include "framework/parallel/mesh.h"
@@ -22,6 +22,8 @@ struct FullConfig {
 
 // Reads a config file with overrides. An `auto` vocabulary is taken from the training data's notes.
 FullConfig read_full_config(const std::string& path, std::span<const std::string> overrides);
+// From a tree: a cell of an ablation.
+FullConfig read_full_config(const config::Node& root);
 // From a stored text, with overrides.
 FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides);
 
@@ -37,7 +39,13 @@ data::Dataset open_validation_data(const FullConfig& config);
 train::BatchSizes batch_sizes(const FullConfig& config, const config::Layout& layout);
 
 DType activation_type(const FullConfig& config);
-models::DecoderLayout decoder_layout(const FullConfig& config, const parallel::Mesh& mesh, nn::TensorGroup& group,
-                                     nn::BatchShape batch, bool training);
+
+// Where a model runs, and who shares it.
+struct Place {
+  Device device;
+  const parallel::Mesh& mesh;
+  nn::TensorGroup& group;
+};
+models::DecoderLayout decoder_layout(const FullConfig& config, const Place& place, nn::BatchShape batch, bool training);
 
 }  // namespace keel

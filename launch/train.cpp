@@ -11,14 +11,19 @@
 #include "framework/io/files.h"
 #include "framework/ops/product_rate.h"
 #include "framework/train/evaluation_hook.h"
+#include "framework/train/lost_hook.h"
 #include "framework/train/progress_hook.h"
 #include "framework/train/replica_hook.h"
 #include "framework/train/spike_score.h"
 #include "framework/train/time_limit_hook.h"
+#include "framework/train/watch_hook.h"
+#include "launch/choose_device.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
 #include "launch/loaded_model.h"
 #include "launch/train_options.h"
+#include "launch/training.h"
+#include "models/decoder/telemetry_hook.h"
 
 namespace keel {
 namespace {
@@ -65,12 +70,14 @@ struct Session {
 // made.
 class TrainingRun {
  public:
-  TrainingRun(comm::World& world, FullConfig config, Session& session)
+  TrainingRun(comm::World& world, FullConfig config, const RunAdditions& additions, Session& session)
       : world_(world),
-        session_(session),
         config_(std::move(config)),
+        additions_(additions),
+        session_(session),
         layout_(config::check_layout(config_.run, world.size())),
         directory_(config_.run.log.directory + "/" + config_.run.name),
+        device_(choose_device(config_.run, world)),
         decoder_(config_.model),
         training_data_(open_training_data(config_)),
         order_(training_data_.training_order(uint64_t(config_.run.seed))),
@@ -79,26 +86,29 @@ class TrainingRun {
         sizes_(batch_sizes(config_, layout_)),
         speaker_(world.rank() == 0) {}
 
-  // The exit code; none where the run goes back to a checkpoint and begins again.
-  std::optional<int> run();
+  // None where the run goes back to a checkpoint and begins again.
+  std::optional<RunEnding> run();
 
  private:
   void prepare_data();
   void claim_directory();
   void announce();
   train::Throughput throughput();
-  checkpoints::CheckpointOptions checkpoint_options();
+  int64_t memory_bytes();
+  checkpoints::CheckpointOptions checkpoint_options(train::RunFilesHook& files);
   std::optional<std::string> find(checkpoints::CheckpointHook& checkpoint);
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
-  int tell_ending(const train::Ending& ending, int64_t step);
+  RunEnding tell_ending(const train::Ending& ending, int64_t step);
 
   comm::World& world_;
-  Session& session_;
   FullConfig config_;
+  RunAdditions additions_;
+  Session& session_;
   config::Layout layout_;
   std::string directory_, environment_;
+  Device device_;
   models::Decoder decoder_;
   data::Dataset training_data_;
   data::SampleOrder order_;
@@ -147,13 +157,27 @@ void TrainingRun::announce() {
 train::Throughput TrainingRun::throughput() {
   const nn::ModelCost cost = decoder_.cost(sizes_.length);
   const double products = 6.0 * double(cost.product_parameters);
-  const double own = ops::measure_product_rate(activation_type(config_), 1024, 0.3);
+  const bool on_gpu = device_.kind == DeviceKind::cuda;
+  const double own = ops::measure_product_rate(activation_type(config_),
+                                               {.size = on_gpu ? 8192 : 1024, .seconds = 0.3, .device = device_});
   return {.operations_full = products + cost.attention_operations,
           .operations_causal = products + cost.attention_operations / 2,
           .peak_operations_per_second = comm::all_reduce_value(world_.all(), own)};
 }
 
-checkpoints::CheckpointOptions TrainingRun::checkpoint_options() {
+// Of this rank: activations, packed weights, and of each weight master, gradient, compute copy and its share of
+// moments.
+int64_t TrainingRun::memory_bytes() {
+  int64_t bytes = decoder_.activation_bytes() + decoder_.packed_bytes();
+  const int64_t moments = 2 * bytes_of(DType::f32) / (config_.run.parallel.zero ? layout_.data : 1);
+  for (const nn::ParameterArena& arena : decoder_.parameters().arenas()) {
+    const int64_t copy = arena.compute_dtype == DType::f32 ? 0 : bytes_of(arena.compute_dtype);
+    bytes += arena.elements * (2 * bytes_of(DType::f32) + copy + moments);
+  }
+  return bytes;
+}
+
+checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHook& files) {
   const config::CheckpointConfig& c = config_.run.checkpoint;
   return {.directory = directory_ + "/checkpoints",
           .every = c.every.value_or(0),
@@ -168,11 +192,13 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options() {
           .parts = c.parts,
           .total_steps = config_.run.total_steps(),
           .mpi_hints = {c.mpi_hints.begin(), c.mpi_hints.end()},
+          .before_save = [&files] { files.flush(); },
           .config = config_.text(),
           .environment = environment_,
           .data_fingerprint = training_data_.fingerprint_text(uint64_t(config_.run.seed)),
           .qk_norm = qk_norm_text(config_.model),
-          .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); }};
+          .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); },
+          .note = [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); }};
 }
 
 std::optional<std::string> TrainingRun::find(checkpoints::CheckpointHook& checkpoint) {
@@ -193,7 +219,7 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
       files.note("config_changed", {{"change", change}});
     }
   } else {
-    decoder_.parameters().initialise(uint64_t(config_.run.seed));
+    decoder_.initialise(uint64_t(config_.run.seed));
     trainer.weights_changed();
   }
   session_.recovery.leave_out(trainer.progress().samples);
@@ -229,17 +255,17 @@ void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFile
                    : "");
 }
 
-int TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
+RunEnding TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
   switch (ending.outcome) {
     case train::Outcome::done:
       log::info("done after {} steps: {}", step, directory_);
-      return 0;
+      return {0, ""};
     case train::Outcome::unstable:
-      if (speaker_) log::error("stopped at step {}: {}", step, ending.reason);
-      return 3;
+      if (speaker_ && !additions_.quiet) log::error("stopped at step {}: {}", step, ending.reason);
+      return {3, ending.reason};
     default:
       log::info("{}; saved at step {}, and the same command goes on", ending.reason, step);
-      return 4;
+      return {4, ending.reason};
   }
 }
 
@@ -256,55 +282,59 @@ train::Ending run_loop(train::Trainer& trainer, checkpoints::CheckpointHook& che
   }
 }
 
-std::optional<int> TrainingRun::run() {
+std::optional<RunEnding> TrainingRun::run() {
   check_qk_clip(config_);
   prepare_data();
   claim_directory();
-  decoder_.allocate(decoder_layout(config_, mesh_, group_, {sizes_.micro_sequences, sizes_.length}, true));
+  decoder_.allocate(decoder_layout(config_, {device_, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
   announce();
 
   const config::RunConfig& run = config_.run;
   const train::Throughput throughput = this->throughput();
-  train::StepBatches batches(training_data_, sizes_, run.data.document_mask);
+  train::StepBatches batches(training_data_, sizes_, run.data.document_mask, device_);
   train::Trainer trainer(decoder_, mesh_, batches, order_, trainer_options(run));
   train::RunFilesHook files(
       io_, {directory_, speaker_, run.telemetry.tensorboard, throughput, session_.rollback.has_value()});
-  const train::Note note = [&](const std::string& kind, const io::Json& fields) { this->note(files, kind, fields); };
   train::StabilityOptions of_stability = stability_options(run.stability);
-  of_stability.note = note;
+  of_stability.note = [&](const std::string& kind, const io::Json& fields) { note(files, kind, fields); };
   of_stability.ladder.may_roll_back = [this](int64_t step) { return session_.recovery.may_roll_back(step); };
   train::StabilityHook stability(of_stability);
   train::SpikeScoreHook spike_score;
-  train::TimeLimitHook time_limit(
-      session_.begin, run.train.stop_after ? double(run.train.stop_after->count()) : 0, [] { return signal_seen != 0; },
-      [&] { trainer.request_stop(); });
+  train::TimeLimitHook time_limit(session_.begin, run.train.stop_after ? double(run.train.stop_after->count()) : 0,
+                                  signal_came, [&] { trainer.request_stop(); });
   train::ReplicaHook replicas(decoder_.parameters(), mesh_, run.stability.check_replicas.value_or(0));
-  train::ProgressHook progress({speaker_, isatty(STDERR_FILENO) == 1, run.log.every, run.total_steps(), throughput});
+  train::ProgressHook progress(
+      {speaker_ && !additions_.quiet, isatty(STDERR_FILENO) == 1, run.log.every, run.total_steps(), throughput});
   std::optional<train::Evaluation> evaluation;
   std::optional<train::EvaluationHook> evaluation_hook;
   if (validation_data_) {
-    evaluation.emplace(*validation_data_, sizes_, run.data.document_mask, run.eval.sequences.value_or(0));
-    evaluation_hook.emplace(*evaluation, decoder_, mesh_, files, run.eval.every.value_or(0), run.total_steps());
+    evaluation.emplace(*validation_data_, sizes_, run.data.document_mask, run.eval.sequences.value_or(0), device_);
+    evaluation_hook.emplace(*evaluation, decoder_, mesh_, files,
+                            train::EvaluationTimes{run.eval.every.value_or(0), run.total_steps(), run.eval.first});
   }
-  checkpoints::CheckpointOptions of_checkpoints = checkpoint_options();
-  of_checkpoints.note = note;
+  models::TelemetryHook telemetry(decoder_, mesh_, files);
+  train::WatchHook watch(additions_.watch);
+  std::optional<train::LostHook> lost;
+  if (additions_.lost_above && evaluation_hook)
+    lost.emplace(*evaluation_hook,
+                 train::LostOptions{.bigram_loss = *additions_.lost_above, .total_steps = run.total_steps()});
   checkpoints::CheckpointHook checkpoint(
       {world_.all(), *session_.saves, world_.io_comm(), io_, decoder_, mesh_, trainer, run.parallel.zero,
        train::make_probe(training_data_, sizes_.length, run.data.document_mask)},
-      of_checkpoints);
+      checkpoint_options(files));
 
-  for (train::Hook* hook :
-       std::initializer_list<train::Hook*>{&stability, &spike_score, &replicas, &time_limit, &files, &progress})
+  for (train::Hook* hook : std::initializer_list<train::Hook*>{&stability, &spike_score, &replicas, &time_limit, &files,
+                                                               &telemetry, &progress, &watch})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
+  if (lost) trainer.add(*lost);
   trainer.add(checkpoint);
   start(trainer, checkpoint, files);
-  std::signal(SIGTERM, on_signal);
-  std::signal(SIGUSR1, on_signal);
+  files.note("memory", {{"bytes", memory_bytes()}});
   const train::Ending ending = run_loop(trainer, checkpoint);
   if (ending.outcome == train::Outcome::roll_back) return roll_back(stability.troubled(), files), std::nullopt;
   log::info("spike score: {}", spike_score.text());
-  note("spike_score", spike_score.scores());
+  note(files, "spike_score", spike_score.scores());
   return tell_ending(ending, trainer.progress().step);
 }
 
@@ -319,15 +349,30 @@ int run(const Arguments& arguments, comm::World& world) {
     if (world.rank() == 0) fmt::print("{}", text);
     return 0;
   }
-  const FullConfig config = parse_full_config(text, arguments.config, {});
-  world.all().set_time_limit(double(config.run.parallel.time_limit.count()));
-  Session session(world, config.run);
-  std::optional<int> code;
-  while (!code) code = TrainingRun(world, with_fallback(config, session.recovery.fallbacks_taken()), session).run();
-  return *code;
+  catch_signals();
+  return run_training(world, parse_full_config(text, arguments.config, {})).exit_code;
 }
 
 }  // namespace
+
+RunEnding run_training(comm::World& world, FullConfig config, const RunAdditions& additions) {
+  const double usual_seconds = world.all().set_time_limit(double(config.run.parallel.time_limit.count()));
+  Session session(world, config.run);
+  std::optional<RunEnding> ending;
+  while (!ending)
+    ending = TrainingRun(world, with_fallback(config, session.recovery.fallbacks_taken()), additions, session).run();
+  world.all().set_time_limit(usual_seconds);
+  return *ending;
+}
+
+void catch_signals() {
+  std::signal(SIGTERM, on_signal);
+  std::signal(SIGUSR1, on_signal);
+}
+
+bool signal_came() {
+  return signal_seen != 0;
+}
 
 void add_train(CLI::App& program, comm::World& world, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();

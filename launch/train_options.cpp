@@ -43,7 +43,7 @@ train::StabilityOptions stability_options(const config::StabilityConfig& c) {
                       .update_deviation_floor = c.spike.update_deviation_floor,
                       .heads = {c.per_head.logit_factor, c.per_head.logit_floor, c.per_head.min_entropy}},
           .ladder = {.skips_in_a_row = c.max_skips,
-                     .skips_of_1000 = c.max_skips_of_1000,
+                     .skips_of_1000 = std::max(c.max_skips_of_1000, c.max_skips),
                      .lowerings = c.lower_lr.times,
                      .lr_factor = c.lower_lr.factor,
                      .lowered_steps = c.lower_lr.steps,

@@ -77,7 +77,7 @@ class MpiCommunicator final : public Communicator {
 };
 
 std::unique_ptr<Communicator> wrap(MPI_Comm comm, std::shared_ptr<MpiEngine> engine, std::string_view name) {
-  MpiGroup group{comm, 0, 1, std::string(name)};
+  MpiGroup group{{0, 1, std::string(name)}, comm};
   KEEL_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   KEEL_MPI(MPI_Comm_rank(comm, &group.rank));
   KEEL_MPI(MPI_Comm_size(comm, &group.size));

@@ -10,7 +10,9 @@
 
 #include "framework/base/log.h"
 #include "framework/base/text.h"
+#include "framework/comm/gpu_choice.h"
 #include "framework/comm/launcher.h"
+#include "framework/comm/nccl.h"
 
 namespace keel::comm {
 namespace {
@@ -70,25 +72,41 @@ MpiSession::~MpiSession() {
   if (owner_ && !ended && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
-World::World(const WorldOptions& options) : options_(options.mpi) {
+World::World(const WorldOptions& options) : options_(options) {
   int rank = 0, size = 1;
   KEEL_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   KEEL_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
   log::set_speaker({.rank = rank});
   check_launcher(environment, rank, size);
   check_all_reachable(rank, size, options.start_limit_seconds);
-  options_.on_timeout = [this] {
+  make_communicators("all");
+  measure_host();
+}
+
+World::World(const World& parent, int color) : options_(parent.options_) {
+  KEEL_MPI(MPI_Comm_split(parent.comm_, color, parent.rank(), &comm_));
+  KEEL_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+  make_communicators("group");
+  host_ = parent.host_;
+  local_rank_ = parent.local_rank_;  // of the host, since that says which GPU is this rank's
+  local_size_ = parent.local_size_;
+  threads_ = parent.threads_;
+}
+
+void World::make_communicators(std::string_view name) {
+  options_.mpi.on_timeout = [this] {
     if (watch_) watch_->alarm();
   };
-  all_ = make_mpi_communicator(MPI_COMM_WORLD, options_, "all");
-  KEEL_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &io_comm_));
+  all_ = make_mpi_communicator(comm_, options_.mpi, name);
+  KEEL_MPI(MPI_Comm_dup(comm_, &io_comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
-  measure_host();
-  watch_.emplace(MPI_COMM_WORLD, [this] { return fmt::format("on host {}: {}", host_, all_->standing()); });
+  watch_.emplace(comm_, [this] { return fmt::format("on host {}: {}", host_, all_->standing()); });
 }
 
 World::~World() {
+  watch_.reset();
   if (io_comm_ != MPI_COMM_NULL) MPI_Comm_free(&io_comm_);
+  if (comm_ != MPI_COMM_WORLD) MPI_Comm_free(&comm_);
 }
 
 void World::measure_host() {
@@ -115,10 +133,26 @@ void World::measure_host() {
   if (all_->rank() == 0 && !given && !advice.empty()) log::warning("{}", advice);
 }
 
+Device World::use_gpu() {
+  const Device device = choose_gpu(*all_, host_, local_rank_, local_size_);
+  const int ranks = size();
+  const double usual_seconds = all_->set_time_limit(options_.start_limit_seconds);
+  try {
+    all_ = make_nccl_communicator(std::move(all_), device);
+    check_gpus_reach_each_other(*all_, device);
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                fmt::format("the GPUs of the {} ranks could not be brought together (this one is {} of host {}): {}",
+                            ranks, device.text(), host_, error.what()));
+  }
+  all_->set_time_limit(usual_seconds);
+  return device;
+}
+
 std::unique_ptr<Communicator> World::another(std::string_view name) const {
-  MpiOptions options = options_;
+  MpiOptions options = options_.mpi;
   options.pause_microseconds = 500;
-  return make_mpi_communicator(MPI_COMM_WORLD, options, name);
+  return make_mpi_communicator(comm_, options, name);
 }
 
 std::string World::on_rank_0(const std::function<std::string()>& f) {

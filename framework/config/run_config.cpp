@@ -171,6 +171,8 @@ void describe(Fields& fields, EvalConfig& c) {
               .range = at_least(1),
               .on_resume = ignored,
               .synonyms = {"interval", "eval_interval", "eval_every"}});
+  fields.add("first", c.first,
+             {.doc = "Also before the first step: the loss of the initial weights.", .on_resume = ignored});
   fields.add("sequences", c.sequences,
              {.doc = "Held-out sequences of one evaluation; null: all of them.",
               .unit = "sequences",
@@ -370,7 +372,7 @@ void describe(Fields& fields, StabilityConfig& c) {
               .range = at_least(0),
               .on_resume = changeable});
   fields.add("max_skips_of_1000", c.max_skips_of_1000,
-             {.doc = "The same for skipped steps among the last 1,000.",
+             {.doc = "The same for skipped steps among the last 1,000, where it is above max_skips.",
               .unit = "steps",
               .range = at_least(0),
               .on_resume = changeable});
@@ -457,7 +459,8 @@ void describe(Fields& fields, RunConfig& c) {
   fields.add("stability", c.stability, {.doc = "Skips, spikes, QK-clip."});
   fields.add("telemetry", c.telemetry, {.doc = "Records per layer and head."});
   fields.add("log", c.log, {.doc = "Lines for people.", .synonyms = {"logging"}});
-  fields.add("ablate", c.ablate, {.doc = "Arms and seeds of keel ablate.", .on_resume = ignored});
+  fields.add("ablate", c.ablate,
+             {.doc = "Arms, axes and seeds of keel ablate, by their own table.", .on_resume = ignored});
 }
 
 }  // namespace keel::config

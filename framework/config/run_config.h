@@ -69,6 +69,7 @@ struct TrainConfig {
 
 struct EvalConfig {
   std::optional<int64_t> every = 500;
+  bool first = false;
   std::optional<int64_t> sequences;
 };
 

@@ -78,6 +78,7 @@ class Dataset {
   std::string fingerprint_text(uint64_t seed) const;
 
   const std::vector<TokenFile>& files() const { return files_; }
+  const DatasetOptions& options() const { return options_; }
 
  private:
   int64_t fill_row(const SampleId& row, const BatchView& out) const;

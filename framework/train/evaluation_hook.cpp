@@ -7,18 +7,26 @@
 
 namespace keel::train {
 
+void EvaluationHook::start(const Progress& progress) {
+  if (times_.first && progress.step == 0) evaluate(0);
+}
+
 Verdict EvaluationHook::after_step(const StepReport& report, const Verdict&, const Progress&) {
-  const bool due = report.step == total_steps_ || (every_ > 0 && report.step % every_ == 0);
-  if (!due) return {};
+  const bool due = report.step == times_.total_steps || (times_.every > 0 && report.step % times_.every == 0);
+  loss_.reset();
+  if (due) evaluate(report.step);
+  return {};
+}
+
+void EvaluationHook::evaluate(int64_t step) {
   const EvaluationResult result = evaluation_.run(model_, mesh_);
+  loss_ = result.loss;
   const std::string per_byte =
       result.nats_per_byte > 0 ? fmt::format(", {:.4f} nats per byte", result.nats_per_byte) : "";
-  log::info("step {}: held-out loss {:.4f}{} ({} tokens, {})", report.step, result.loss, per_byte,
+  log::info("step {}: held-out loss {:.4f}{} ({} tokens, {})", step, result.loss, per_byte,
             human_count(double(result.counted_tokens)), human_seconds(result.seconds));
-  files_.metrics_line(
-      {{"step", report.step}, {"valid_loss", result.loss}, {"valid_nats_per_byte", result.nats_per_byte}});
-  files_.scalars(report.step, std::array<io::Scalar, 1>{{{"valid/loss", float(result.loss)}}});
-  return {};
+  files_.metrics_line({{"step", step}, {"valid_loss", result.loss}, {"valid_nats_per_byte", result.nats_per_byte}});
+  files_.scalars(step, std::array<io::Scalar, 1>{{{"valid/loss", float(result.loss)}}});
 }
 
 }  // namespace keel::train

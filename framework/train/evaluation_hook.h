@@ -1,4 +1,4 @@
-// Held-out loss every N steps and at the end of the run.
+// Held-out loss before the first step if asked, every N steps and at the end of the run.
 #pragma once
 
 #include "framework/train/evaluation.h"
@@ -6,21 +6,34 @@
 
 namespace keel::train {
 
+struct EvaluationTimes {
+  int64_t every = 0;  // steps; 0: at the end only
+  int64_t total_steps = 0;
+  bool first = false;  // also before the first step of a new run, as step 0
+};
+
 class EvaluationHook : public Hook {
  public:
-  // All outlive this. `every` 0: at the end only.
-  EvaluationHook(Evaluation& evaluation, nn::Model& model, parallel::Mesh& mesh, RunFilesHook& files, int64_t every,
-                 int64_t total_steps)
-      : evaluation_(evaluation), model_(model), mesh_(mesh), files_(files), every_(every), total_steps_(total_steps) {}
+  // All outlive this.
+  EvaluationHook(Evaluation& evaluation, nn::Model& model, parallel::Mesh& mesh, RunFilesHook& files,
+                 const EvaluationTimes& times)
+      : evaluation_(evaluation), model_(model), mesh_(mesh), files_(files), times_(times) {}
 
+  void start(const Progress& progress) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
 
+  // Of the step just over, where there was an evaluation: nats per counted token.
+  const std::optional<double>& loss() const { return loss_; }
+
  private:
+  void evaluate(int64_t step);
+
   Evaluation& evaluation_;
   nn::Model& model_;
   parallel::Mesh& mesh_;
   RunFilesHook& files_;
-  int64_t every_, total_steps_;
+  EvaluationTimes times_;
+  std::optional<double> loss_;
 };
 
 }  // namespace keel::train

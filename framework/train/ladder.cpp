@@ -6,9 +6,12 @@ namespace keel::train {
 
 constexpr int64_t kWindow = 1000;
 
+bool Ladder::may_skip(const Steps& skips) const {
+  return skipped_in_a_row_ < options_.skips_in_a_row && int64_t(skips.size()) < options_.skips_of_1000;
+}
+
 bool Ladder::skip(int64_t step, Steps& skips) {
-  while (!skips.empty() && skips.front() <= step - kWindow) skips.pop_front();
-  if (skipped_in_a_row_ >= options_.skips_in_a_row || int64_t(skips.size()) >= options_.skips_of_1000) return false;
+  if (!may_skip(skips)) return false;
   ++skipped_in_a_row_;
   skips.push_back(step);
   return true;
@@ -36,6 +39,8 @@ Action Ladder::climb(int64_t step, Grade grade) {
 }
 
 void Ladder::accept(int64_t step) {
+  for (Steps* skips : {&skips_, &light_skips_})
+    while (!skips->empty() && skips->front() <= step - kWindow) skips->pop_front();
   skipped_in_a_row_ = 0;
   first_step_ = 0;
   if (step - last_trouble_ >= options_.calm_steps) lowered_times_ = 0;

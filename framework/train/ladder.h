@@ -39,6 +39,8 @@ class Ladder {
 
   // The rung for trouble at this step; `proceed` where light trouble is let pass.
   Action climb(int64_t step, Grade grade);
+  // Whether light trouble would be skipped now.
+  bool skips_light() const { return may_skip(light_skips_); }
   // The step was taken, and nothing was wrong with it.
   void accept(int64_t step);
   // Of the scheduled learning rate.
@@ -53,6 +55,7 @@ class Ladder {
 
  private:
   using Steps = std::deque<int64_t>;
+  bool may_skip(const Steps& skips) const;
   bool skip(int64_t step, Steps& skips);
   void lower(int64_t step);
 

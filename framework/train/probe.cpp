@@ -1,6 +1,9 @@
 #include "framework/train/probe.h"
 
+#include <algorithm>
 #include <numeric>
+
+#include "framework/tensor/copy.h"
 
 namespace keel::train {
 
@@ -18,13 +21,21 @@ Probe make_probe(const data::Dataset& dataset, int64_t length, bool document_mas
 }
 
 double probe_loss(nn::Model& model, const Probe& probe) {
+  const Device device = model.parameters().arenas().front().master.device();
   const Shape shape = {1, int64_t(probe.tokens.size())};
-  std::vector<int32_t> positions(probe.tokens.size());
-  std::iota(positions.begin(), positions.end(), 0);
-  auto tensor = [&](const std::vector<int32_t>& ids) { return ConstTensor(ids.data(), shape, DType::i32); };
-  const ops::CrossEntropySums sums =
-      model.evaluate({tensor(probe.tokens), tensor(probe.targets), tensor(positions), ConstTensor()});
-  return sums.loss / double(std::max<int64_t>(1, sums.counted));
+  std::vector<int32_t> order(probe.tokens.size());
+  std::iota(order.begin(), order.end(), 0);
+  OwnedTensor tokens(shape, DType::i32, device), targets(shape, DType::i32, device),
+      positions(shape, DType::i32, device);
+  copy(tokens, ConstTensor(probe.tokens.data(), shape, DType::i32));
+  copy(targets, ConstTensor(probe.targets.data(), shape, DType::i32));
+  copy(positions, ConstTensor(order.data(), shape, DType::i32));
+  const OwnedTensor sums({4}, DType::f64, device);
+  zero(sums);
+  model.evaluate(sums, {tokens, targets, positions, ConstTensor()});
+  const HostTensor host(sums);
+  const double* values = host.tensor().as<double>();  // loss, z-loss, counted, finite
+  return values[0] / std::max(1.0, values[2]);
 }
 
 }  // namespace keel::train

@@ -40,8 +40,9 @@ double Throughput::mfu_causal(const StepReport& report) const {
 void RunFilesHook::start(const Progress& progress) {
   if (!options_.writer) return;
   const std::string metrics = options_.directory + "/metrics.jsonl", events = options_.directory + "/events.jsonl";
-  io::truncate_after(metrics, progress.step);
-  if (!options_.rolled_back) io::truncate_after(events, progress.step);
+  const int64_t kept = progress.step > 0 ? progress.step : -1;  // a run that starts anew keeps nothing of step 0 either
+  io::truncate_after(metrics, kept);
+  if (!options_.rolled_back) io::truncate_after(events, kept);
   metrics_.emplace(metrics);
   events_.emplace(events);
   if (options_.tensorboard)
@@ -62,7 +63,7 @@ Verdict RunFilesHook::after_step(const StepReport& report, const Verdict& verdic
 
 void RunFilesHook::write_metrics(const StepReport& report, const Verdict& verdict) {
   const double tokens_per_second = options_.throughput.tokens_per_second(report);
-  metrics_->write({{"step", report.step},
+  io::Json line = {{"step", report.step},
                    {"updates", report.updates},
                    {"tokens", report.tokens_consumed},
                    {"loss", report.loss},
@@ -78,7 +79,10 @@ void RunFilesHook::write_metrics(const StepReport& report, const Verdict& verdic
                    {"seconds_forward_backward", report.seconds.forward_backward},
                    {"seconds_reduction", report.seconds.reduction},
                    {"seconds_update", report.seconds.update},
-                   {"verdict", name_of(verdict.action)}});
+                   {"verdict", name_of(verdict.action)}};
+  if (!step_values_.empty()) line.update(step_values_);
+  step_values_.clear();
+  metrics_->write(line);
   if (!tensorboard_) return;
   const std::array<io::Scalar, 8> values = {{{"train/loss", float(report.loss)},
                                              {"train/gradient_norm", float(report.gradient_norm)},
@@ -91,17 +95,17 @@ void RunFilesHook::write_metrics(const StepReport& report, const Verdict& verdic
   tensorboard_->write(report.step, values);
 }
 
+void RunFilesHook::telemetry(const std::string& name, int64_t step, int64_t layers, const std::vector<float>& values) {
+  if (!telemetry_ || values.empty()) return;
+  if (declared_.insert(name).second) telemetry_->declare(name, {uint64_t(layers), values.size() / uint64_t(layers)});
+  telemetry_->append(name, step, values);
+}
+
 void RunFilesHook::write_telemetry(const StepReport& report) {
-  const auto layers = uint64_t(report.layers);
-  auto append = [&](const std::string& name, const std::vector<float>& values) {
-    if (values.empty()) return;
-    if (declared_.insert(name).second) telemetry_->declare(name, {layers, values.size() / layers});
-    telemetry_->append(name, report.step, values);
-  };
-  append("largest_logit", report.largest_logit);
-  append("entropy", report.entropy);
-  append("q_rms", report.q_rms);
-  append("k_rms", report.k_rms);
+  telemetry("largest_logit", report.step, report.layers, report.largest_logit);
+  telemetry("entropy", report.step, report.layers, report.entropy);
+  telemetry("q_rms", report.step, report.layers, report.q_rms);
+  telemetry("k_rms", report.step, report.layers, report.k_rms);
   io_.check();
 }
 
@@ -126,9 +130,13 @@ void RunFilesHook::metrics_line(const io::Json& line) {
   if (metrics_) metrics_->write(line);
 }
 
+void RunFilesHook::flush() {
+  if (telemetry_) telemetry_->flush();
+}
+
 void RunFilesHook::finish(const Progress&, const Ending&) {
   if (!options_.writer) return;
-  telemetry_->flush();
+  flush();
   io_.drain();
 }
 

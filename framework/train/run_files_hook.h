@@ -48,6 +48,12 @@ class RunFilesHook : public Hook {
   void scalars(int64_t step, std::span<const io::Scalar> scalars);
   // A line in metrics.jsonl beside those of steps.
   void metrics_line(const io::Json& line);
+  // Values per layer, [layers, values / layers] row-major, in telemetry.h5; none are no row.
+  void telemetry(const std::string& name, int64_t step, int64_t layers, const std::vector<float>& values);
+  // A number of the step at hand, for its line in metrics.jsonl; from judge hooks.
+  void step_value(const std::string& name, double value) { step_values_[name] = value; }
+  // Hands waiting telemetry to the I/O thread, so that it is on the disk before what is handed over later.
+  void flush();
 
  private:
   void event(const std::string& kind, const io::Json& fields);
@@ -61,6 +67,7 @@ class RunFilesHook : public Hook {
   std::optional<io::TensorBoardWriter> tensorboard_;
   std::optional<io::Telemetry> telemetry_;
   std::set<std::string> declared_;  // arrays of telemetry.h5
+  io::Json step_values_;
 };
 
 }  // namespace keel::train

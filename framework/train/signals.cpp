@@ -33,7 +33,7 @@ Signals::Signals(const SignalOptions& options)
 std::optional<Trouble> Signals::spike(const SpikeDetector& detector, const char* signal, double value,
                                       const std::string& where) const {
   const SpikeScore score = detector.judge(value);
-  Trouble trouble{.signal = signal, .value = value, .mean = score.mean, .threshold = score.threshold};
+  Trouble trouble{.signal = signal, .value = value, .mean = score.mean, .threshold = score.limit};
   const char* words = words_for(signal);
   if (!std::isfinite(value)) {
     trouble.reason = fmt::format("the {} is {}{}", words, value, where.empty() ? "" : ", first " + where);
@@ -45,20 +45,33 @@ std::optional<Trouble> Signals::spike(const SpikeDetector& detector, const char*
   return trouble;
 }
 
-std::optional<Trouble> Signals::leaping_logit(const StepReport& report) const {
+double Signals::logit_limit(size_t head) const {
+  return std::max(options_.heads.logit_floor, options_.heads.logit_factor * double(mean_logit_[head]));
+}
+
+// One limit for all heads: the highest of theirs, so that none is judged by another's.
+StepLimits Signals::limits() const {
+  if (!options_.spikes) return {};
+  StepLimits limits{.loss = loss_.limit(), .gradient_norm = gradient_.limit()};
+  if (accepted_ < options_.spike.min_history) return limits;
+  limits.largest_logit = options_.heads.logit_floor;
+  for (size_t i = 0; i < mean_logit_.size(); ++i) limits.largest_logit = std::max(limits.largest_logit, logit_limit(i));
+  return limits;
+}
+
+std::optional<Trouble> Signals::leaping_logit(const StepReport& report, double least) const {
   if (!options_.spikes || accepted_ < options_.spike.min_history || mean_logit_.size() != report.largest_logit.size())
     return std::nullopt;
   for (size_t i = 0; i < mean_logit_.size(); ++i) {
-    const double value = report.largest_logit[i], mean = mean_logit_[i];
-    const double threshold = std::max(options_.heads.logit_floor, options_.heads.logit_factor * mean);
+    const double value = report.largest_logit[i], threshold = std::max(least, logit_limit(i));
     if (value <= threshold) continue;
     const auto layer = int64_t(i) / report.heads, head = int64_t(i) % report.heads;
     return Trouble{
         .signal = "largest_logit",
         .reason = fmt::format("the largest logit {:.6g} of head {} in layer {} is above {:.6g}; its mean was {:.6g}",
-                              value, head, layer, threshold, mean),
+                              value, head, layer, threshold, mean_logit_[i]),
         .value = value,
-        .mean = mean,
+        .mean = mean_logit_[i],
         .threshold = threshold,
         .layer = layer,
         .head = head};
@@ -66,9 +79,9 @@ std::optional<Trouble> Signals::leaping_logit(const StepReport& report) const {
   return std::nullopt;
 }
 
-std::optional<Trouble> Signals::before_update(const StepReport& report) const {
+std::optional<Trouble> Signals::above_limits(const StepReport& report) const {
   if (auto trouble = spike(loss_, "loss", report.loss, report.not_finite)) return trouble;
-  if (auto trouble = leaping_logit(report)) return trouble;
+  if (auto trouble = leaping_logit(report, limits().largest_logit)) return trouble;
   auto trouble = spike(gradient_, "gradient_norm", report.gradient_norm, report.not_finite);
   if (trouble && std::isfinite(trouble->value)) trouble->grade = Grade::light;
   return trouble;
@@ -96,11 +109,12 @@ std::optional<Trouble> Signals::fallen_entropy(const StepReport& report) {
   return first;
 }
 
-std::optional<Trouble> Signals::after_update(const StepReport& report) {
+std::optional<Trouble> Signals::of_update(const StepReport& report) {
   if (report.lr > 0)
     if (auto trouble = spike(update_, "update_norm", report.update_norm / report.lr, "")) return graded(*trouble);
   if (!options_.spikes) return std::nullopt;
-  auto trouble = fallen_entropy(report);
+  auto trouble = leaping_logit(report, 0);
+  if (!trouble) trouble = fallen_entropy(report);
   return trouble ? graded(*trouble) : trouble;
 }
 

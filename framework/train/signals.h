@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "framework/train/hook.h"
 #include "framework/train/ladder.h"
 #include "framework/train/spike_detector.h"
 #include "framework/train/step_report.h"
@@ -44,9 +45,11 @@ class Signals {
  public:
   explicit Signals(const SignalOptions& options);
 
-  std::optional<Trouble> before_update(const StepReport& report) const;
+  // Above these the next step is in trouble.
+  StepLimits limits() const;
+  std::optional<Trouble> above_limits(const StepReport& report) const;
   // Tells of a head's entropy once, until it has recovered.
-  std::optional<Trouble> after_update(const StepReport& report);
+  std::optional<Trouble> of_update(const StepReport& report);
   void accept(const StepReport& report);
 
   nlohmann::json state() const;
@@ -55,7 +58,9 @@ class Signals {
  private:
   std::optional<Trouble> spike(const SpikeDetector& detector, const char* signal, double value,
                                const std::string& where) const;
-  std::optional<Trouble> leaping_logit(const StepReport& report) const;
+  double logit_limit(size_t head) const;
+  // The first head above `least`, and above its own limit.
+  std::optional<Trouble> leaping_logit(const StepReport& report, double least) const;
   std::optional<Trouble> fallen_entropy(const StepReport& report);
 
   SignalOptions options_;

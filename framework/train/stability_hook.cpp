@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "framework/base/log.h"
 
 namespace keel::train {
@@ -47,14 +49,21 @@ Verdict StabilityHook::climb(const StepReport& report, const Trouble& trouble) {
   return verdict;
 }
 
-Verdict StabilityHook::before_update(const StepReport& report) {
-  const auto trouble = signals_.before_update(report);
+void StabilityHook::limit(StepLimits& limits) const {
+  const StepLimits own = signals_.limits();
+  limits.loss = std::min(limits.loss, own.loss);
+  limits.largest_logit = std::min(limits.largest_logit, own.largest_logit);
+  if (ladder_.skips_light()) limits.gradient_norm = std::min(limits.gradient_norm, own.gradient_norm);
+}
+
+Verdict StabilityHook::judge(const StepReport& report) {
+  const auto trouble = signals_.above_limits(report);
   return trouble ? climb(report, *trouble) : Verdict();
 }
 
 Verdict StabilityHook::after_step(const StepReport& report, const Verdict& verdict, const Progress&) {
   if (verdict.action != Action::proceed) return {};
-  const auto trouble = signals_.after_update(report);
+  const auto trouble = signals_.of_update(report);
   if (!trouble) {
     signals_.accept(report);
     ladder_.accept(report.step);

@@ -27,7 +27,8 @@ class StabilityHook : public Hook {
       : signals_(options.signals), ladder_(options.ladder), note_(options.note) {}
 
   double lr_factor(int64_t step) const override { return ladder_.lr_factor(step); }
-  Verdict before_update(const StepReport& report) override;
+  void limit(StepLimits& limits) const override;
+  Verdict judge(const StepReport& report) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
   // The present ones, or the last.
   const TroubledSteps& troubled() const { return troubled_; }

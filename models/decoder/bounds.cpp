@@ -22,17 +22,24 @@ void check_size(const char* what, size_t size, int64_t shared, int64_t per_head)
 
 }  // namespace
 
-std::vector<double> logit_bounds(const DecoderConfig& config, int64_t layer, const StoredGains& stored) {
+double bound_factor(const DecoderConfig& config, int64_t layer) {
   const ops::QkNormKind kind = config.qk_kind(layer);
-  if (kind == ops::QkNormKind::none) return {};
+  if (kind == ops::QkNormKind::none) return 0;
+  double factor = std::abs(config.initial_scale(layer));
+  if (kind == ops::QkNormKind::l2) return factor;
+  factor *= double(config.head_dim());
+  if (config.attention.qk_norm.scope == ops::QkNormScope::head) return factor;
+  return factor * std::sqrt(double(config.attention.heads * config.kv_heads()));
+}
+
+std::vector<double> logit_bounds(const DecoderConfig& config, int64_t layer, const StoredGains& stored) {
+  const double factor = bound_factor(config, layer);
+  if (factor == 0) return {};
   const QkNormConfig& qk = config.attention.qk_norm;
   const int64_t H = config.attention.heads, G = config.kv_heads(), d = config.head_dim();
   check_size("query gains", stored.q.size(), d, H * d);
   check_size("key gains", stored.k.size(), d, G * d);
   check_size("scales", stored.scale.size(), 1, H);
-  double factor = std::abs(config.initial_scale(layer));
-  if (kind != ops::QkNormKind::l2) factor *= double(d);
-  if (kind != ops::QkNormKind::l2 && qk.scope == ops::QkNormScope::full) factor *= std::sqrt(double(H * G));
   std::vector<double> bounds;
   for (int64_t h = 0; h < H; ++h) {
     const double w = stored.scale.empty() ? 1 : stored.scale[stored.scale.size() == 1 ? 0 : size_t(h)];

@@ -22,6 +22,9 @@ struct StoredGains {
   std::vector<float> scale;  // [1] or [H]: w of g = g0 w
 };
 
+// The part of a head's bound that does not change in training: g0, times d, times sqrt(H G). 0 where nothing bounds it.
+double bound_factor(const DecoderConfig& config, int64_t layer);
+
 // [H]; empty where the layer's queries and keys are not normalised: nothing bounds its logits.
 std::vector<double> logit_bounds(const DecoderConfig& config, int64_t layer, const StoredGains& stored);
 

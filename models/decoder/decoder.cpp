@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "framework/ops/elementwise.h"
+#include "framework/tensor/copy.h"
 #include "models/decoder/block_specs.h"
 #include "models/decoder/parallelize.h"
 
@@ -39,18 +40,32 @@ void Decoder::allocate(const DecoderLayout& layout) {
   plan.allocate(nowhere);
   const Device meta = nowhere.parameters.device;
   const Shape shape = {layout.batch.sequences, layout.batch.length};
-  const Tensor ids(nullptr, shape, DType::i32, meta);
+  const Tensor ids(nullptr, shape, DType::i32, meta), sums(nullptr, {4}, DType::f64, meta);
+  const Tensor factor(nullptr, {1}, DType::f32, meta);
   plan.refresh();
   if (layout.training) {
     plan.begin_step();
-    plan.forward_backward({ids, ids, ids, ids}, {.telemetry = true});
+    plan.forward_backward(sums, {ids, ids, ids, ids}, {.factor = factor, .telemetry = true});
   }
-  plan.evaluate({ids, ids, ids, ids});
+  plan.evaluate(sums, {ids, ids, ids, ids});
   plan.next_logits(Tensor(nullptr, {layout.batch.sequences, classifier_->table->local[0]}, DType::f32, meta),
                    {ids, ids, ids, ids});
   saved_ = Arena(layout.parameters.device, plan.saved_.peak_bytes());
   scratch_ = Arena(layout.parameters.device, plan.scratch_.peak_bytes());
   take_memory(layout);
+}
+
+void Decoder::initialise(uint64_t seed) {
+  parameters_.initialise(seed);
+  if (!config_.init.outliers) return;
+  Tensor table = embedding_->table->master;
+  OwnedTensor values(table.shape(), DType::f32);
+  copy(values, table);
+  for (int64_t row = 0; row < table.size(0); ++row)
+    for (int64_t feature = 0; feature < config_.init.outliers->features; ++feature)
+      values.tensor.as<float>()[row * table.size(1) + feature] *= float(config_.init.outliers->factor);
+  copy(table, values);
+  parameters_.round_to_compute();
 }
 
 void Decoder::take_memory(const DecoderLayout& layout) {
@@ -72,6 +87,14 @@ void Decoder::take_memory(const DecoderLayout& layout) {
   k_rms_ = OwnedTensor({config_.layers, blocks_[0]->attention.kv_heads()}, DType::f32, device);
   telemetry_ = {largest_logit_, entropy_, q_rms_, k_rms_, 0, config_.attention.heads, config_.kv_heads()};
   least_factor_ = OwnedTensor({config_.layers}, DType::f32, device);
+  if (layout.training && !device.is_meta())
+    probe_ = Probe({.layers = config_.layers,
+                    .hidden = config_.hidden,
+                    .heads = heads[1],
+                    .kv_heads = blocks_[0]->attention.kv_heads(),
+                    .head_dim = config_.head_dim(),
+                    .length = layout.batch.length,
+                    .device = device});
 }
 
 void Decoder::refresh() {
@@ -83,6 +106,7 @@ void Decoder::begin_step() {
   ops::fill(telemetry_.largest_logit, 0);
   ops::fill(telemetry_.entropy, 0);
   telemetry_.rows = 0;
+  probe_.begin_step();
 }
 
 nn::Context Decoder::context() {
@@ -121,20 +145,28 @@ nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
   return stream;
 }
 
-ops::CrossEntropySums Decoder::forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) {
+// The stream as attention left it. Queries and keys are there only where forward keeps them.
+void Decoder::look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved) {
+  if (stream.residual.device().is_meta()) return;
+  probe_.look_at_stream(layer, stream.residual);
+  if (config_.recompute == nn::Recompute::none) probe_.look_at_heads(layer, saved.attention.q, saved.attention.k);
+}
+
+void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) {
   nn::Context context = this->context();
   Saved& saved = training_saved_;
   nn::Stream stream = begin(batch, context);
-  for (int64_t layer = 0; layer < config_.layers; ++layer)
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
     blocks_[layer]->forward(stream, inputs(layer, batch, options.telemetry), saved.blocks[layer], context);
+    if (options.telemetry) look_at(layer, stream, saved.blocks[layer]);
+  }
   if (options.telemetry) telemetry_.rows += batch.tokens.elements();
   Tensor x = last_->open(stream, saved.last, context);
   // The branch has been added: its memory serves dx.
   Tensor dx = stream.branch;
   const ConstTensor targets = batch.targets.reshaped({batch.targets.elements()});
-  ops::CrossEntropySums sums = classifier_->forward_backward(dx, x, targets, options.factor, options.loss, context);
+  classifier_->forward_backward(sums, dx, {x, targets, options.factor}, options.loss, context);
   backward(dx, batch, saved, options, context);
-  return sums;
 }
 
 void Decoder::backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
@@ -170,10 +202,10 @@ Tensor Decoder::last_hidden(const nn::TokenBatch& batch, nn::Context& context) {
   return last_->open(stream, last, context);
 }
 
-ops::CrossEntropySums Decoder::evaluate(const nn::TokenBatch& batch) {
+void Decoder::evaluate(Tensor sums, const nn::TokenBatch& batch) {
   nn::Context context = this->context();
   Tensor x = last_hidden(batch, context);
-  return classifier_->evaluate(x, batch.targets.reshaped({batch.targets.elements()}), context);
+  classifier_->evaluate(sums, x, batch.targets.reshaped({batch.targets.elements()}), context);
 }
 
 void Decoder::next_logits(Tensor logits, const nn::TokenBatch& batch) {

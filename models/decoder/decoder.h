@@ -8,6 +8,7 @@
 #include "framework/nn/embedding.h"
 #include "framework/nn/model.h"
 #include "models/decoder/decoder_config.h"
+#include "models/decoder/probe.h"
 
 namespace keel::models {
 
@@ -26,12 +27,14 @@ class Decoder : public nn::Model {
 
   // Splits the model over the tensor group, plans and takes all memory.
   void allocate(const DecoderLayout& layout);
+  // Initial values: a function of the seed, names and logical indices, and of the outliers that the config plants.
+  void initialise(uint64_t seed);
 
   nn::ParameterSet& parameters() override { return parameters_; }
   void refresh() override;
   void begin_step() override;
-  ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override;
-  ops::CrossEntropySums evaluate(const nn::TokenBatch& batch) override;
+  void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override;
+  void evaluate(Tensor sums, const nn::TokenBatch& batch) override;
   void next_logits(Tensor logits, const nn::TokenBatch& batch) override;
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
   nn::ModelCost cost(int64_t length) const override;
@@ -43,6 +46,8 @@ class Decoder : public nn::Model {
   nn::Embedding& embedding() { return *embedding_; }
   std::vector<std::unique_ptr<nn::TransformerBlock>>& blocks() { return blocks_; }
   nn::Classifier& classifier() { return *classifier_; }
+  // Of the last telemetry step.
+  const Probe& probe() const { return probe_; }
 
  private:
   struct Saved {
@@ -60,6 +65,7 @@ class Decoder : public nn::Model {
   void backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
                 nn::Context& context);
   Tensor rope_table(int64_t layer) const;
+  void look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved);
 
   DecoderConfig config_;
   nn::ParameterSet parameters_;
@@ -76,6 +82,7 @@ class Decoder : public nn::Model {
   OwnedTensor largest_logit_, entropy_, q_rms_, k_rms_;
   OwnedTensor least_factor_;  // [L], for QK-clip
   nn::ModelTelemetry telemetry_;
+  Probe probe_;
 };
 
 }  // namespace keel::models

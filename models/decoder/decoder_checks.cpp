@@ -33,6 +33,8 @@ void check_sizes(const DecoderConfig& c, const Node& model) {
   if (!local && c.attention.window)
     throw attention["window"].error(
         "has no effect: model.layer_pattern has no local layer (layer_pattern: [local] windows all)");
+  if (c.init.outliers && c.init.outliers->features > c.hidden)
+    throw model["init"]["outliers"].error("{} features are more than hidden {}", c.init.outliers->features, c.hidden);
   if (c.parallel_block && c.norm.placement != nn::NormPlacement::pre)
     throw model["parallel_block"].error("needs model.norm.placement: pre");
 }

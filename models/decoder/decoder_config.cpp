@@ -201,11 +201,19 @@ void describe(Fields& fields, MlpConfig& c) {
   fields.add("bias", c.bias, {.doc = "Biases on the feed-forward projections."});
 }
 
+void describe(Fields& fields, OutlierConfig& c) {
+  fields.add("features", c.features, {.doc = "How many, the first ones.", .range = config::at_least(1)});
+  fields.add("factor", c.factor,
+             {.doc = "What embeddings have in them, relative to others.", .range = config::above(0)});
+}
+
 void describe(Fields& fields, InitConfig& c) {
   fields.add("kind", c.kind,
              {.doc = "Distribution of initial matrices; fan_in is normal with deviation 1/sqrt(inputs)."});
   fields.add("std", c.std, {.doc = "Standard deviation; embeddings use it with fan_in too.", .range = above(0)});
   fields.add("output_scale", c.output_scale, {.doc = "Factor on the output and down projections."});
+  fields.add("outliers", c.outliers,
+             {.doc = "Outlier features planted in the residual stream, for studies; null: none."});
 }
 
 void describe(Fields& fields, DecoderConfig& c) {

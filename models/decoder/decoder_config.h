@@ -113,10 +113,16 @@ struct MlpConfig {
   bool bias = false;
 };
 
+struct OutlierConfig {
+  int64_t features = 4;
+  double factor = 30;
+};
+
 struct InitConfig {
   InitKind kind = InitKind::normal;
   double std = 0.02;
   OutputScale output_scale = OutputScale::depth;
+  std::optional<OutlierConfig> outliers;
 };
 
 struct DecoderConfig {

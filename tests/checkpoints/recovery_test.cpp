@@ -32,15 +32,15 @@ class Toy : public keel::testing::ToyModel {
   }
   void refresh() override {}
   void begin_step() override {}
-  ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override {
-    const int64_t counted = batch.targets.elements();
+  void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override {
+    const auto counted = double(batch.targets.elements());
     nn::Parameter& w = parameters_.all().front();
     const auto* tokens = batch.tokens.as<int32_t>();
     const bool poisoned = std::count(tokens, tokens + batch.tokens.elements(), kPoison) > 0;
     for (int64_t i = 0; i < 8; ++i)
       w.gradient.as<float>()[i] += poisoned ? std::numeric_limits<float>::quiet_NaN()
-                                            : options.factor * float(counted) * w.master.as<float>()[i];
-    return {.loss = double(counted), .counted = counted, .finite = counted};
+                                            : *options.factor.as<float>() * float(counted) * w.master.as<float>()[i];
+    add(sums, {.loss = counted, .counted = counted, .finite = counted});
   }
 
  private:

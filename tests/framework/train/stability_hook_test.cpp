@@ -14,9 +14,14 @@ StepReport step(double loss, double norm) {
   return report;
 }
 
-// What the loop does with one step.
+// What the loop does with one step. The limits shut the gate exactly where the hook then says why.
 Action walk(StabilityHook& hook, const StepReport& report) {
-  const Verdict verdict = hook.before_update(report);
+  StepLimits limits;
+  hook.limit(limits);
+  const Verdict verdict = hook.judge(report);
+  const bool updated = std::isfinite(report.loss) && std::isfinite(report.gradient_norm) &&
+                       report.loss <= limits.loss && report.gradient_norm <= limits.gradient_norm;
+  EXPECT_EQ(updated, verdict.action == Action::proceed) << verdict.reason;
   hook.after_step(report, verdict, {});
   return verdict.action;
 }
@@ -27,7 +32,7 @@ TEST(StabilityHook, SkipsThenStops) {  // CASES R25
   StabilityHook hook({.ladder = {.skips_in_a_row = 3}});
   EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(walk(hook, step(std::nan(""), 1)), Action::skip);
-  const Verdict last = hook.before_update(step(3, INFINITY));
+  const Verdict last = hook.judge(step(3, INFINITY));
   EXPECT_EQ(last.action, Action::stop_unstable);
   EXPECT_THAT(last.reason, ::testing::HasSubstr("stability.max_skips"));
 }
@@ -171,23 +176,28 @@ class SignalsOfHeads : public ::testing::Test {
 TEST_F(SignalsOfHeads, OneLeapingLogitIsNamed) {
   StepReport leaping = report();
   leaping.largest_logit = {29, 47, 5, 5};  // below the floor, and below 4 times the mean
-  EXPECT_FALSE(signals.before_update(leaping));
-  leaping.largest_logit = {5, 12, 5, 31};
-  const auto trouble = signals.before_update(leaping);
+  EXPECT_FALSE(signals.above_limits(leaping));
+  EXPECT_FALSE(signals.of_update(leaping));
+  leaping.largest_logit = {5, 12, 5, 31};  // above its own limit, below that of the other head
+  EXPECT_FALSE(signals.above_limits(leaping));
+  const auto trouble = signals.of_update(leaping);
   ASSERT_TRUE(trouble);
   EXPECT_EQ(trouble->signal, "largest_logit");
   EXPECT_EQ(trouble->layer, 1);
   EXPECT_EQ(trouble->head, 1);
   EXPECT_FLOAT_EQ(float(trouble->threshold), 30);
+  leaping.largest_logit = {5, 12, 5, 49};  // above all
+  EXPECT_FLOAT_EQ(float(signals.limits().largest_logit), 48);
+  EXPECT_TRUE(signals.above_limits(leaping));
 }
 
 TEST_F(SignalsOfHeads, AnUpdateIsJudgedAgainstItsLearningRate) {
   StepReport next = report();
   next.lr = 1e-2;
   next.update_norm = 2e-2;
-  EXPECT_FALSE(signals.after_update(next));
+  EXPECT_FALSE(signals.of_update(next));
   next.lr = 1e-3;
-  const auto trouble = signals.after_update(next);
+  const auto trouble = signals.of_update(next);
   ASSERT_TRUE(trouble);
   EXPECT_EQ(trouble->signal, "update_norm");
   EXPECT_DOUBLE_EQ(trouble->value, 20);
@@ -196,25 +206,25 @@ TEST_F(SignalsOfHeads, AnUpdateIsJudgedAgainstItsLearningRate) {
 TEST_F(SignalsOfHeads, AFallenEntropyIsToldOnceAndSharpHeadsNever) {
   StepReport fallen = report();
   fallen.entropy = {2, 2, 0, 1e-5f};  // head 0 of layer 1 always was sharp
-  const auto trouble = signals.after_update(fallen);
+  const auto trouble = signals.of_update(fallen);
   ASSERT_TRUE(trouble);
   EXPECT_EQ(trouble->signal, "entropy");
   EXPECT_EQ(trouble->layer, 1);
   EXPECT_EQ(trouble->head, 1);
-  EXPECT_FALSE(signals.after_update(fallen));
+  EXPECT_FALSE(signals.of_update(fallen));
   for (int i = 0; i < 2; ++i) signals.accept(report());
-  EXPECT_TRUE(signals.after_update(fallen)) << "it had recovered";
+  EXPECT_TRUE(signals.of_update(fallen)) << "it had recovered";
 }
 
 TEST_F(SignalsOfHeads, StateComesBack) {
   Signals restored({.spike = kSpike, .heads = {.logit_factor = 4, .logit_floor = 30}});
   restored.restore(nlohmann::json::parse(signals.state().dump()));
   StepReport leaping = report();
-  leaping.largest_logit[2] = 31;
-  EXPECT_TRUE(restored.before_update(leaping));
+  leaping.largest_logit[2] = 49;
+  EXPECT_TRUE(restored.above_limits(leaping));
   leaping = report();
   leaping.gradient_norm = 9;
-  EXPECT_TRUE(restored.before_update(leaping));
+  EXPECT_TRUE(restored.above_limits(leaping));
 }
 
 // A step in trouble after its update: no skip would help, so the rate is lowered, and then the run goes back.

@@ -1,0 +1,68 @@
+#include "framework/data/token_bigram.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace keel::data {
+namespace {
+
+uint64_t pair_of(int32_t history, int32_t next) {
+  return uint64_t(history) << 32 | uint32_t(next);
+}
+
+}  // namespace
+
+void TokenBigram::add(std::span<const int32_t> tokens) {
+  for (const int32_t next : tokens) {
+    different_ += unigrams_.find(uint64_t(next)) == 0;
+    unigrams_.add(uint64_t(next), 1);
+    ++tokens_;
+    const int32_t history = std::exchange(last_, next);
+    if (history < 0) continue;
+    kinds_[size_t(history)] += bigrams_.find(pair_of(history, next)) == 0;
+    bigrams_.add(pair_of(history, next), 1);
+    ++after_[size_t(history)];
+  }
+}
+
+double TokenBigram::unigram(int32_t next) const {
+  const double kinds = double(std::max<int64_t>(1, different_));
+  return (double(unigrams_.find(uint64_t(next))) + kinds / double(vocabulary_)) / (double(tokens_) + kinds);
+}
+
+double TokenBigram::probability(int32_t history, int32_t next) const {
+  const double seen = double(after_[size_t(history)]), kinds = double(kinds_[size_t(history)]);
+  if (seen == 0) return unigram(next);
+  return (double(bigrams_.find(pair_of(history, next))) + kinds * unigram(next)) / (seen + kinds);
+}
+
+double bigram_loss(const Dataset& training, const Dataset& held_out, int64_t sequences) {
+  constexpr int64_t kPart = 1 << 20;
+  TokenBigram bigram(training.options().vocabulary);
+  std::vector<int32_t> part;
+  for (const TokenFile& file : training.files()) {
+    for (int64_t first = 0; first < file.tokens(); first += kPart) {
+      part.resize(size_t(std::min(kPart, file.tokens() - first)));
+      file.read(first, part);
+      bigram.add(part);
+    }
+    bigram.end_text();
+  }
+  const ValidationOrder order = held_out.validation_order();
+  const int64_t T = held_out.options().T,
+                samples = sequences > 0 ? std::min(sequences, order.samples()) : order.samples();
+  std::vector<int32_t> tokens(size_t(T), 0), targets(size_t(T), 0),
+      positions(held_out.options().mask.on ? size_t(T) : 0);
+  double nats = 0;
+  int64_t counted = 0;
+  for (int64_t i = 0; i < samples; ++i) {
+    const SampleId row = order(i);
+    counted += held_out.fill(std::span(&row, 1), {tokens, targets, positions});
+    for (size_t t = 0; t < size_t(T); ++t)
+      if (targets[t] >= 0) nats -= std::log(bigram.probability(tokens[t], targets[t]));
+  }
+  return nats / double(std::max<int64_t>(1, counted));
+}
+
+}  // namespace keel::data

@@ -1,0 +1,156 @@
+#include "lab/ablation.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "framework/io/files.h"
+#include "framework/io/hdf5.h"
+#include "lab/csv.h"
+
+namespace keel::lab {
+namespace {
+
+constexpr uint64_t kLargestJson = 64 << 20;
+
+std::string text_of(double value) {
+  return fmt::format("{}", value);
+}
+
+using Column = std::pair<const char*, std::string (*)(const CellResult&)>;
+
+constexpr Column kResults[] = {
+    {"end", [](const CellResult& r) { return std::string(name_of(r.end)); }},
+    {"steps", [](const CellResult& r) { return std::to_string(r.steps); }},
+    {"first_loss", [](const CellResult& r) { return text_of(r.first_loss); }},
+    {"valid_loss", [](const CellResult& r) { return text_of(r.valid_loss); }},
+    {"valid_nats_per_byte", [](const CellResult& r) { return text_of(r.valid_nats_per_byte); }},
+    {"train_loss", [](const CellResult& r) { return text_of(r.train_loss); }},
+    {"bigram_loss", [](const CellResult& r) { return text_of(r.bigram_loss); }},
+    {"largest_logit", [](const CellResult& r) { return text_of(r.largest_logit); }},
+    {"last_logit", [](const CellResult& r) { return text_of(r.last_logit); }},
+    {"bound_used", [](const CellResult& r) { return r.bound_used ? text_of(*r.bound_used) : std::string(); }},
+    {"outside_bound", [](const CellResult& r) { return std::to_string(r.outside_bound); }},
+    {"skipped_steps", [](const CellResult& r) { return std::to_string(r.skipped_steps); }},
+    {"loss_spikes_7", [](const CellResult& r) { return text_of(r.loss_spikes_7); }},
+    {"loss_spikes_6", [](const CellResult& r) { return text_of(r.loss_spikes_6); }},
+    {"gradient_spikes_7", [](const CellResult& r) { return text_of(r.gradient_spikes_7); }},
+    {"gradient_spikes_6", [](const CellResult& r) { return text_of(r.gradient_spikes_6); }},
+    {"lost", [](const CellResult& r) { return r.lost; }},
+    {"reason", [](const CellResult& r) { return r.reason; }}};
+
+constexpr Column kCosts[] = {{"seconds_per_step", [](const CellResult& r) { return text_of(r.seconds_per_step); }},
+                             {"tokens_per_second", [](const CellResult& r) { return text_of(r.tokens_per_second); }},
+                             {"memory_bytes", [](const CellResult& r) { return text_of(r.memory_bytes); }}};
+
+// A line per finished cell: what it is, then the columns.
+std::string table(const Ablation& ablation, std::span<const Column> columns) {
+  std::vector<std::string> fields = {"cell", "arm", "seed"};
+  for (const Axis& axis : ablation.plan.axes) fields.push_back(axis.key);
+  for (const auto& [name, value] : columns) fields.push_back(name);
+  std::string text = csv_line(fields);
+  for (size_t i = 0; i < ablation.results.size(); ++i) {
+    if (!ablation.results[i]) continue;
+    const Cell& cell = ablation.plan.cells[i];
+    fields = {cell.name, cell.arm, std::to_string(cell.seed)};
+    fields.insert(fields.end(), cell.values.begin(), cell.values.end());
+    for (const auto& [name, value] : columns) fields.push_back(value(*ablation.results[i]));
+    text += csv_line(fields);
+  }
+  return text;
+}
+
+void write_curves(io::Location& group, const RunRecord& run) {
+  auto write = [&]<class T>(const char* name, const std::vector<T>& values) {
+    const uint64_t size = values.size();
+    group.create_dataset<T>(name, std::span(&size, 1)).template write<T>(values);
+  };
+  std::vector<int64_t> steps, evaluated;
+  std::vector<double> losses, logits, held_out;
+  for (const StepRecord& step : run.steps) {
+    steps.push_back(step.step);
+    losses.push_back(step.loss);
+    logits.push_back(step.largest_logit);
+  }
+  for (const EvaluationRecord& evaluation : run.evaluations) {
+    evaluated.push_back(evaluation.step);
+    held_out.push_back(evaluation.loss);
+  }
+  write("step", steps);
+  write("loss", losses);
+  write("largest_logit", logits);
+  write("evaluated_step", evaluated);
+  write("valid_loss", held_out);
+}
+
+// /plan, /cells_csv and /costs_csv are texts; /curves/CELL holds a run's.
+void write_hdf5(io::IoThread& io, const Ablation& ablation) {
+  std::vector<std::pair<std::string, RunRecord>> runs;
+  for (size_t i = 0; i < ablation.results.size(); ++i)
+    if (ablation.results[i] && ablation.results[i]->end != CellEnd::failed)
+      runs.emplace_back(ablation.plan.cells[i].name,
+                        read_run(io, cell_directory(ablation.directory, ablation.plan.cells[i])));
+  const std::string path = ablation.directory + "/ablation.h5";
+  const std::string part = fmt::format("{}.{}", path, getpid());
+  io.run([&](io::IoContext& context) {
+    io::File file = io::File::create(context, part);
+    file.write_text("plan", to_json(ablation.plan).dump(2));
+    file.write_text("cells_csv", table(ablation, kResults));
+    file.write_text("costs_csv", table(ablation, kCosts));
+    for (const auto& [name, run] : runs) {
+      io::Group group = file.create_group("curves/" + name);
+      write_curves(group, run);
+    }
+    file.close();
+  });
+  io::rename_file(part, path);
+}
+
+}  // namespace
+
+size_t Ablation::finished() const {
+  return size_t(std::count_if(results.begin(), results.end(), [](const auto& result) { return result.has_value(); }));
+}
+
+std::string cell_directory(const std::string& directory, const Cell& cell) {
+  return directory + "/cells/" + cell.name;
+}
+
+std::optional<CellResult> read_result(const std::string& cell_directory) {
+  const std::string path = cell_directory + "/result.json";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  return result_from_json(io::Json::parse(io::read_file(path, kLargestJson)));
+}
+
+Ablation collect(const std::string& directory, const Plan& plan) {
+  Ablation ablation{directory, plan, {}};
+  for (const Cell& cell : plan.cells) ablation.results.push_back(read_result(cell_directory(directory, cell)));
+  return ablation;
+}
+
+Ablation read_ablation(const std::string& directory) {
+  const io::Json json = io::Json::parse(io::read_file(directory + "/ablation.json", kLargestJson), nullptr, false);
+  if (json.is_discarded())
+    throw input_error("{}/ablation.json: the file is damaged; start keel ablate again", directory);
+  return collect(directory, plan_from_json(json));
+}
+
+bool is_ablation(const std::string& directory) {
+  return std::filesystem::exists(directory + "/ablation.json");
+}
+
+std::string cells_csv(const Ablation& ablation) {
+  return table(ablation, kResults);
+}
+
+void write_tables(io::IoThread& io, const std::string& directory, const Plan& plan) {
+  Ablation ablation = collect(directory, plan);
+  // Another process may have ended a cell since, and have written its tables before these.
+  for (size_t written = SIZE_MAX; written != ablation.finished(); ablation = collect(directory, plan)) {
+    written = ablation.finished();
+    io::write_file(directory + "/cells.csv", cells_csv(ablation));
+    io::write_file(directory + "/costs.csv", table(ablation, kCosts));
+    write_hdf5(io, ablation);
+  }
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,37 @@
+// An ablation on disk:
+//
+//   DIRECTORY/config.yaml      the config with its section `ablate`
+//             ablation.json    the plan: arms and what they change, axes, seeds, cells
+//             cells/NAME/      a run per cell, with result.json once it has ended
+//             cells.csv        a line per finished cell, the same bytes however often the ablation was stopped
+//             costs.csv        time and memory of each finished cell
+//             ablation.h5      all of it, with the curves of loss and largest logit
+#pragma once
+
+#include "lab/cell_result.h"
+#include "lab/plan.h"
+
+namespace keel::lab {
+
+struct Ablation {
+  std::string directory;
+  Plan plan;
+  std::vector<std::optional<CellResult>> results;  // one per cell; nothing where it has not ended
+
+  size_t finished() const;
+};
+
+std::string cell_directory(const std::string& directory, const Cell& cell);
+std::optional<CellResult> read_result(const std::string& cell_directory);
+
+// The results of `plan` that are there.
+Ablation collect(const std::string& directory, const Plan& plan);
+// From DIRECTORY/ablation.json.
+Ablation read_ablation(const std::string& directory);
+bool is_ablation(const std::string& directory);
+
+// Writes cells.csv, costs.csv and ablation.h5. Several processes may do so: the last one to end sees every result.
+void write_tables(io::IoThread& io, const std::string& directory, const Plan& plan);
+std::string cells_csv(const Ablation& ablation);
+
+}  // namespace keel::lab

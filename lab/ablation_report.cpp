@@ -1,0 +1,302 @@
+#include "lab/ablation_report.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "framework/base/text.h"
+#include "lab/comparison.h"
+
+namespace keel::lab {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+// The cells of a line at one x that have ended, and one number of each.
+std::vector<double> values_at(const Line& line, size_t x, double (*value)(const CellResult&)) {
+  std::vector<double> values;
+  for (const CellResult* result : line.results[x])
+    if (result) values.push_back(value(*result));
+  return values;
+}
+
+std::vector<double> values_of(const Line& line, double (*value)(const CellResult&)) {
+  std::vector<double> values;
+  for (size_t x = 0; x < line.results.size(); ++x)
+    for (double each : values_at(line, x, value)) values.push_back(each);
+  return values;
+}
+
+double largest(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+// Means over seeds, with bars from the smallest to the largest. Lines are moved apart a little so that bars are seen.
+Series over_x(const Comparison& comparison, size_t index, double (*value)(const CellResult&)) {
+  const Line& line = comparison.lines[index];
+  Series series{.label = line.label, .color = int(index), .points = true, .dashed = line.baseline == index};
+  const double aside = 0.012 * (double(index) - double(comparison.lines.size() - 1) / 2);
+  for (size_t x = 0; x < line.results.size(); ++x) {
+    const std::vector<double> values = values_at(line, x, value);
+    if (values.empty()) continue;
+    series.x.push_back(comparison.x_numbers.empty() ? double(x) + aside * 4 : comparison.x_numbers[x] * (1 + aside));
+    series.y.push_back(estimate(values).mean);
+    series.low.push_back(*std::min_element(values.begin(), values.end()));
+    series.high.push_back(*std::max_element(values.begin(), values.end()));
+  }
+  if (series.low == series.high) series.low.clear(), series.high.clear();
+  return series;
+}
+
+Chart chart_over_x(const Comparison& comparison, Chart chart, double (*value)(const CellResult&)) {
+  chart.x_label = comparison.x_key.empty() ? "arm" : comparison.x_key;
+  if (comparison.x_numbers.empty())
+    chart.x_names = comparison.x;
+  else
+    chart.log_x = comparison.x_numbers.front() > 0 && comparison.x_numbers.back() >= 10 * comparison.x_numbers.front();
+  for (size_t i = 0; i < comparison.lines.size(); ++i) {
+    Series series = over_x(comparison, i, value);
+    if (!series.x.empty()) chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+void add_losses(Page& page, const Comparison& comparison) {
+  Chart loss = chart_over_x(
+      comparison, {.name = "loss", .title = "Held-out loss at the end.", .y_label = "nats per token"}, counted_loss);
+  const std::vector<double> bigram = values_of(comparison.lines[0], [](const CellResult& r) { return r.bigram_loss; });
+  const std::vector<double> first = values_of(comparison.lines[0], [](const CellResult& r) { return r.first_loss; });
+  if (!bigram.empty()) loss.levels = {{"token bigram", bigram[0]}, {"before training", estimate(first).mean}};
+  page.picture(draw(loss), "Means over seeds, bars from the lowest to the highest seed. The baseline is dashed.");
+  Chart logits = chart_over_x(comparison,
+                              {.name = "largest_logit",
+                               .title = "Largest logit of any step, layer and head.",
+                               .y_label = "|s|",
+                               .log_y = true,
+                               .levels = {{"lost above", kLostLogit}}},
+                              [](const CellResult& r) { return r.largest_logit; });
+  page.picture(draw(logits), "Before soft-cap and softmax.");
+}
+
+void add_sensitivity(Page& page, const Comparison& comparison) {
+  if (comparison.x.size() < 2) return;
+  Chart chart{.name = "sensitivity",
+              .title = "Learning-rate sensitivity.",
+              .x_label = "",
+              .y_label = "nats per token",
+              .size = {760, 320}};
+  if (comparison.x_key != "optimizer.lr") chart.title = "Sensitivity to " + comparison.x_key + ".";
+  for (size_t i = 0; i < comparison.lines.size(); ++i) {
+    const std::vector<double> values = sensitivities(comparison.lines[i]);
+    chart.x_names.push_back(comparison.lines[i].label);
+    if (values.empty()) continue;
+    const Estimate e = estimate(values);
+    Series series{.label = comparison.lines[i].label,
+                  .x = {double(i)},
+                  .y = {e.mean},
+                  .color = int(i),
+                  .line = false,
+                  .points = true};
+    if (e.half_width) series.low = {e.mean - *e.half_width}, series.high = {e.mean + *e.half_width};
+    chart.series.push_back(series);
+  }
+  if (chart.series.empty()) return;
+  chart.levels = {{"none at all", 0}};
+  page.picture(
+      draw(chart),
+      "Mean over the grid of min(loss, loss before training) minus the best of the arm and seed; bars: Student's "
+      "95% interval over seeds, from 3 seeds on.");
+}
+
+// One row per line and x, the largest of the seeds' logits at each step.
+void add_logits_over_steps(Page& page, io::IoThread& io, const Ablation& ablation, const Comparison& comparison) {
+  HeatMap map{.name = "logits_over_steps",
+              .title = "Largest logit over the steps.",
+              .x_label = "step",
+              .value_label = "|s|",
+              .log_color = true};
+  for (const Line& line : comparison.lines)
+    for (size_t x = 0; x < line.results.size(); ++x) {
+      std::vector<double> row(map.x.size(), std::numeric_limits<double>::quiet_NaN());
+      bool any = false;
+      for (size_t seed = 0; seed < line.results[x].size(); ++seed) {
+        if (!line.results[x][seed]) continue;
+        any = true;
+        const RunRecord run =
+            read_run(io, cell_directory(ablation.directory, ablation.plan.cells[line.cells[x][seed]]));
+        for (size_t i = map.x.size(); i < run.steps.size(); ++i) map.x.push_back(double(run.steps[i].step));
+        row.resize(map.x.size(), std::numeric_limits<double>::quiet_NaN());
+        for (size_t i = 0; i < run.steps.size(); ++i)
+          if (!(run.steps[i].largest_logit <= row[i])) row[i] = run.steps[i].largest_logit;
+      }
+      if (!any) continue;
+      map.rows.push_back(line.label + (comparison.x_key.empty() ? "" : "  " + comparison.x[x]));
+      map.values.push_back(row);
+    }
+  for (std::vector<double>& row : map.values) row.resize(map.x.size(), std::numeric_limits<double>::quiet_NaN());
+  if (map.x.empty()) return;
+  page.picture(draw(narrowed(map, 160)), "Rows: arm and " + comparison.x_key + "; the largest of all seeds.");
+}
+
+void add_arms(Page& page, const Ablation& ablation) {
+  Rows rows = {{"arm", "differs from " + ablation.plan.baseline + " in", "baseline", "arm"}};
+  for (const Arm& arm : ablation.plan.arms) {
+    if (arm.differences.empty())
+      rows.push_back({arm.name, arm.name == ablation.plan.baseline ? "the baseline" : "nothing", "", ""});
+    for (size_t i = 0; i < arm.differences.size(); ++i)
+      rows.push_back(
+          {i == 0 ? arm.name : "", arm.differences[i].key, arm.differences[i].baseline, arm.differences[i].arm});
+  }
+  page.heading("The arms");
+  page.table(rows);
+}
+
+void add_overview(Page& page, const Comparison& comparison) {
+  Rows rows = {{"arm", "best held-out loss", "sensitivity", "lost", "largest logit", "of its bound"}};
+  for (const Line& line : comparison.lines) {
+    const std::vector<double> lost = values_of(line, [](const CellResult& r) { return double(!r.lost.empty()); });
+    const std::vector<double> used = values_of(line, [](const CellResult& r) { return r.bound_used.value_or(-1); });
+    if (lost.empty()) continue;
+    rows.push_back(
+        {line.label, text_of(estimate(best_losses(line))),
+         line.results.size() > 1 ? text_of(estimate(sensitivities(line))) : "-",
+         fmt::format("{} of {}", std::count(lost.begin(), lost.end(), 1.0), lost.size()),
+         fmt::format("{:.3g}", largest(values_of(line, [](const CellResult& r) { return r.largest_logit; }))),
+         largest(used) > 0 ? fmt::format("{:.0f}%", 100 * largest(used)) : "no bound"});
+  }
+  page.heading("Overview");
+  page.table(rows);
+}
+
+// A cell of the table of lost cells: "2/5".
+void add_lost(Page& page, const Comparison& comparison) {
+  Rows rows = {{comparison.x_key.empty() ? "lost" : "lost at " + comparison.x_key}};
+  for (const std::string& x : comparison.x) rows[0].push_back(x);
+  for (const Line& line : comparison.lines) {
+    rows.push_back({line.label});
+    for (size_t x = 0; x < line.results.size(); ++x) {
+      const std::vector<double> lost = values_at(line, x, [](const CellResult& r) { return double(!r.lost.empty()); });
+      rows.back().push_back(
+          lost.empty() ? "" : fmt::format("{}/{}", std::count(lost.begin(), lost.end(), 1.0), lost.size()));
+    }
+  }
+  page.heading("Lost cells");
+  page.paragraph(
+      "Lost: a loss or gradient that is not finite, a logit above 1e4, or a held-out loss above the token "
+      "bigram's at the end. The label changes no number.");
+  page.table(rows);
+}
+
+std::vector<std::string> difference_row(const std::string& label, const std::string& what, const Estimate& e) {
+  return {label,
+          what,
+          e.count == 0 ? "" : fmt::format("{:+.4f}", e.mean),
+          e.half_width ? fmt::format("{:+.4f} to {:+.4f}", e.mean - *e.half_width, e.mean + *e.half_width) : "-",
+          e.p ? fmt::format("{:.3g}", *e.p) : "-",
+          fmt::format("{}", e.count)};
+}
+
+void add_differences(Page& page, const Ablation& ablation, const Comparison& comparison) {
+  Rows rows = {{"arm minus " + ablation.plan.baseline, "of", "mean", "95% interval", "p", "seeds"}};
+  for (size_t i = 0; i < comparison.lines.size(); ++i) {
+    const Line &line = comparison.lines[i], &baseline = comparison.lines[line.baseline];
+    if (line.baseline == i) continue;
+    rows.push_back(difference_row(line.label, "best loss", difference(line, baseline, best_losses)));
+    if (comparison.x.size() < 2) continue;
+    rows.push_back(difference_row("", "sensitivity", difference(line, baseline, sensitivities)));
+    for (size_t x = 0; x < comparison.x.size(); ++x)
+      rows.push_back(difference_row("", fmt::format("loss at {}", comparison.x[x]),
+                                    difference(line, baseline, [&](const Line& each, std::vector<size_t>* seeds) {
+                                      return losses_at(each, x, seeds);
+                                    })));
+  }
+  if (rows.size() == 1) return;
+  page.heading("Paired differences");
+  page.paragraph(
+      "Seed by seed, in nats per token; below 0 the arm is better. Student's interval from 3 seeds on, p from 5 on.");
+  page.table(rows);
+}
+
+void add_spikes_and_costs(Page& page, const Comparison& comparison) {
+  Rows spikes = {
+      {"arm", "loss, 7 dev. of 1,000", "loss, 6 of 128", "gradient norm, 7 of 1,000", "6 of 128", "skipped steps"}};
+  Rows costs = {{"arm", "seconds per step", "against the baseline", "tokens per second", "memory of a rank",
+                 "against the baseline"}};
+  auto mean = [](const Line& line, double (*value)(const CellResult&)) {
+    return estimate(values_of(line, value)).mean;
+  };
+  auto seconds = [](const Line& line) {
+    return median(values_of(line, [](const CellResult& r) { return r.seconds_per_step; }));
+  };
+  auto memory = [](const Line& line) {
+    return largest(values_of(line, [](const CellResult& r) { return r.memory_bytes; }));
+  };
+  for (const Line& line : comparison.lines) {
+    const Line& baseline = comparison.lines[line.baseline];
+    if (seconds(line) == 0) continue;
+    spikes.push_back({line.label,
+                      fmt::format("{:.4f}", mean(line, [](const CellResult& r) { return r.loss_spikes_7; })),
+                      fmt::format("{:.4f}", mean(line, [](const CellResult& r) { return r.loss_spikes_6; })),
+                      fmt::format("{:.4f}", mean(line, [](const CellResult& r) { return r.gradient_spikes_7; })),
+                      fmt::format("{:.4f}", mean(line, [](const CellResult& r) { return r.gradient_spikes_6; })),
+                      fmt::format("{:.1f}", mean(line, [](const CellResult& r) { return double(r.skipped_steps); }))});
+    const std::vector<double> each = values_of(line, [](const CellResult& r) { return r.seconds_per_step; });
+    costs.push_back({line.label,
+                     fmt::format("{:.4f} ({:.4f} to {:.4f})", seconds(line),
+                                 *std::min_element(each.begin(), each.end()), largest(each)),
+                     seconds(baseline) > 0 ? fmt::format("{:.3f}", seconds(line) / seconds(baseline)) : "-",
+                     human_count(median(values_of(line, [](const CellResult& r) { return r.tokens_per_second; }))),
+                     human_bytes(memory(line)),
+                     memory(baseline) > 0 ? fmt::format("{:.3f}", memory(line) / memory(baseline)) : "-"});
+  }
+  page.heading("Spikes");
+  page.paragraph("Share of the steps that lie so many deviations from the mean of those before; means over cells.");
+  page.table(spikes);
+  page.heading("Costs");
+  page.paragraph(
+      "Medians over cells of each cell's median step, with the fastest and the slowest cell: what else the machine "
+      "did shows in them. Memory is what the run planned.");
+  page.table(costs);
+}
+
+void add_troubles(Page& page, const Ablation& ablation) {
+  Rows rows = {{"cell", "ended", "at step", "why"}};
+  for (size_t i = 0; i < ablation.results.size(); ++i) {
+    const auto& result = ablation.results[i];
+    if (!result)
+      rows.push_back({ablation.plan.cells[i].name, "not yet", "", ""});
+    else if (result->end != CellEnd::done)
+      rows.push_back(
+          {ablation.plan.cells[i].name, name_of(result->end), fmt::format("{}", result->steps), result->reason});
+  }
+  if (rows.size() == 1) return page.paragraph("Every cell ran to its last step.");
+  page.heading("Cells that were cut off, failed, or have not ended");
+  page.paragraph(
+      "A cell cut off early counts with its loss at that time, one that ended without a finite loss with that "
+      "before training; failed ones are left out.");
+  page.table(rows);
+}
+
+}  // namespace
+
+Page ablation_report(io::IoThread& io, const Ablation& ablation, const std::string& config) {
+  if (ablation.finished() == 0) throw input_error("{}: no cell has ended yet", ablation.directory);
+  const Comparison comparison = compare(ablation);
+  const Findings found = findings(ablation);
+  Page page(ablation.plan.name);
+  page.paragraph(found.shown, "finding");
+  page.paragraph(found.not_shown, "finding");
+  add_overview(page, comparison);
+  add_arms(page, ablation);
+  page.heading("Loss, logits, sensitivity");
+  add_losses(page, comparison);
+  add_sensitivity(page, comparison);
+  add_logits_over_steps(page, io, ablation, comparison);
+  add_lost(page, comparison);
+  add_differences(page, ablation, comparison);
+  add_spikes_and_costs(page, comparison);
+  add_troubles(page, ablation);
+  page.details("The config", config);
+  return page;
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,18 @@
+// The report of an ablation: how the arms compare, and what that shows.
+#pragma once
+
+#include "lab/ablation.h"
+#include "lab/html.h"
+
+namespace keel::lab {
+
+// Reads the runs of finished cells for curves over steps. `config` is shown as it is.
+Page ablation_report(io::IoThread& io, const Ablation& ablation, const std::string& config);
+
+// What was shown, and what was not: two sentences that follow from the numbers.
+struct Findings {
+  std::string shown, not_shown;
+};
+Findings findings(const Ablation& ablation);
+
+}  // namespace keel::lab

@@ -1,0 +1,41 @@
+// What came out of one cell: judged once, when the cell has ended, and kept in its folder as result.json. A cell that
+// has this file is finished.
+#pragma once
+
+#include "lab/run_record.h"
+
+namespace keel::lab {
+
+inline constexpr double kLostLogit = 1e4;
+
+// How a cell ended.
+enum class CellEnd { done, lost, unstable, failed };  // lost: stopped early by stop.lost; failed: `reason` says why
+const char* name_of(CellEnd end);
+
+struct CellResult {
+  CellEnd end = CellEnd::done;
+  std::string reason;
+  int64_t steps = 0;
+  double first_loss = 0;  // l0: held-out loss before the first step
+  double valid_loss = 0;  // at the end, nats per token
+  double valid_nats_per_byte = 0;
+  double train_loss = 0;                     // mean of the last tenth of the steps
+  double bigram_loss = 0;                    // of the training tokens, on the same held-out text
+  double largest_logit = 0, last_logit = 0;  // over all steps, layers and heads; in the last step
+  std::optional<double> bound_used;          // largest share of QK-Norm's bound; nothing without QK-Norm
+  int64_t outside_bound = 0;                 // steps above it, rounding allowed for: a fault of this program
+  std::string lost;                          // why it is lost (QKNORM.md section 6); empty where it is not
+  int64_t skipped_steps = 0;
+  double loss_spikes_7 = 0, loss_spikes_6 = 0, gradient_spikes_7 = 0, gradient_spikes_6 = 0;
+  // Not the same from run to run.
+  double seconds_per_step = 0, tokens_per_second = 0;  // medians
+  double memory_bytes = 0;                             // planned, of rank 0
+};
+
+// Of a cell that trained. `bf16`: how much rounding its logits may carry.
+CellResult judge(const RunRecord& run, double bigram_loss, bool bf16);
+
+io::Json to_json(const CellResult& result);
+CellResult result_from_json(const io::Json& json);
+
+}  // namespace keel::lab

@@ -1,0 +1,101 @@
+// Two sentences from the numbers of an ablation, by fixed rules: no adjective that a number does not carry.
+#include <algorithm>
+
+#include "lab/ablation_report.h"
+#include "lab/comparison.h"
+
+namespace keel::lab {
+namespace {
+
+// What the finished cells of one line have in common.
+struct Tally {
+  size_t cells = 0, lost = 0;
+  double largest_logit = 0;
+  std::optional<double> bound_used;
+  int64_t outside_bound = 0;
+};
+
+Tally tally(const Line& line) {
+  Tally tally;
+  for (const auto& seeds : line.results)
+    for (const CellResult* result : seeds) {
+      if (!result) continue;
+      ++tally.cells;
+      tally.lost += !result->lost.empty();
+      tally.largest_logit = std::max(tally.largest_logit, result->largest_logit);
+      tally.outside_bound += result->outside_bound;
+      if (result->bound_used) tally.bound_used = std::max(tally.bound_used.value_or(0), *result->bound_used);
+    }
+  return tally;
+}
+
+std::string sentence_of(const Line& line, bool baseline) {
+  const Tally t = tally(line);
+  std::string text =
+      fmt::format("{}{}: largest logit {:.3g}", line.label, baseline ? " (baseline)" : "", t.largest_logit);
+  if (t.bound_used)
+    text += t.outside_bound == 0 ? fmt::format(" (at most {:.0f}% of its bound)", 100 * *t.bound_used)
+                                 : fmt::format(" (above its bound {} times: a fault)", t.outside_bound);
+  text += fmt::format(", {} of {} cells lost", t.lost, t.cells);
+  const std::vector<double> sensitivity = sensitivities(line);
+  if (line.results.size() > 1 && !sensitivity.empty())
+    text += fmt::format(", sensitivity {}", text_of(estimate(sensitivity), "{:.3f}"));
+  return text;
+}
+
+// "1e-3 to 3e-1", "" without an axis.
+std::string range_of(const Comparison& comparison) {
+  if (comparison.x_key.empty()) return "";
+  if (comparison.x.size() == 1) return fmt::format(" at {} {}", comparison.x_key, comparison.x[0]);
+  return fmt::format(" over {} from {} to {}", comparison.x_key, comparison.x.front(), comparison.x.back());
+}
+
+// Lines whose interval of differences to the baseline holds 0, and those whose does not.
+void sort_by_interval(const Comparison& comparison, std::vector<std::string>& open, std::vector<std::string>& settled) {
+  for (size_t i = 0; i < comparison.lines.size(); ++i) {
+    const Line& line = comparison.lines[i];
+    if (line.baseline == i) continue;
+    const Estimate e = difference(line, comparison.lines[line.baseline], best_losses);
+    if (!e.half_width) continue;
+    (std::abs(e.mean) > *e.half_width ? settled : open).push_back(line.label);
+  }
+}
+
+std::string joined(const std::vector<std::string>& parts, const char* between) {
+  return fmt::format("{}", fmt::join(parts, between));
+}
+
+}  // namespace
+
+Findings findings(const Ablation& ablation) {
+  const Comparison comparison = compare(ablation);
+  const Plan& plan = ablation.plan;
+  std::vector<std::string> parts, limits, open, settled;
+  for (size_t i = 0; i < comparison.lines.size(); ++i)
+    parts.push_back(sentence_of(comparison.lines[i], comparison.lines[i].baseline == i));
+  sort_by_interval(comparison, open, settled);
+  Findings result;
+  result.shown =
+      fmt::format("Shown, in {} of {} cells with {} seed{}{}: {}.", ablation.finished(), plan.cells.size(),
+                  plan.seeds.size(), plan.seeds.size() == 1 ? "" : "s", range_of(comparison), joined(parts, "; "));
+  if (!settled.empty())
+    result.shown.insert(result.shown.size() - 1,
+                        fmt::format("; at their best, {} differ from the baseline beyond the interval over seeds",
+                                    joined(settled, ", ")));
+  if (plan.seeds.size() < kLeastForInterval)
+    limits.push_back("with fewer than 3 seeds no interval can be given, so small differences in loss may be chance");
+  else if (!open.empty())
+    limits.push_back(fmt::format("that {} {} from the baseline in its best loss: the interval holds 0",
+                                 joined(open, ", "), open.size() == 1 ? "differs" : "differ"));
+  for (const Arm& arm : plan.arms)
+    if (arm.differences.size() > 1)
+      limits.push_back(
+          fmt::format("which of its {} changed keys makes {} what it is", arm.differences.size(), arm.name));
+  if (ablation.finished() < plan.cells.size())
+    limits.push_back(fmt::format("{} cells have not ended", plan.cells.size() - ablation.finished()));
+  limits.push_back("anything about other sizes, data or longer runs");
+  result.not_shown = fmt::format("Not shown: {}.", joined(limits, "; "));
+  return result;
+}
+
+}  // namespace keel::lab

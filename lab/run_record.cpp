@@ -1,0 +1,84 @@
+#include "lab/run_record.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "framework/base/log.h"
+#include "framework/io/hdf5.h"
+
+namespace keel::lab {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+double number(const io::Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : kUnknown;
+}
+
+StepRecord step_of(const io::Json& line) {
+  StepRecord step{.step = line.at("step"),
+                  .loss = number(line, "loss"),
+                  .gradient_norm = number(line, "gradient_norm"),
+                  .lr = number(line, "lr"),
+                  .largest_logit = number(line, "largest_logit"),
+                  .tokens_per_second = number(line, "tokens_per_second"),
+                  .bound_used = number(line, "bound_used"),
+                  .accepted = line.value("verdict", "") == "proceed"};
+  for (const char* part : {"seconds_data", "seconds_forward_backward", "seconds_reduction", "seconds_update"})
+    step.seconds += number(line, part);
+  return step;
+}
+
+std::map<std::string, HeadRecord> read_heads(io::IoContext& context, const std::string& path) {
+  std::map<std::string, HeadRecord> heads;
+  io::FileOptions options;
+  options.lock = false;
+  const io::File file = io::File::open(context, path, io::Access::read, options);
+  for (const std::string& name : file.names()) {
+    const io::Group group = file.open_group(name);
+    const io::Dataset values = group.open_dataset("value");
+    if (values.dims().size() != 3) continue;
+    heads[name] = {group.open_dataset("step").read_all<int64_t>(), values.dims()[1], values.dims()[2],
+                   values.read_all<float>()};
+  }
+  return heads;
+}
+
+}  // namespace
+
+const HeadRecord* RunRecord::head(const std::string& name) const {
+  const auto found = heads.find(name);
+  return found == heads.end() || found->second.steps.empty() ? nullptr : &found->second;
+}
+
+RunRecord read_run(io::IoThread& io, const std::string& directory) {
+  RunRecord run{.directory = directory};
+  const std::string metrics = directory + "/metrics.jsonl", telemetry = directory + "/telemetry.h5";
+  if (!std::filesystem::exists(metrics))
+    throw input_error("{}: no run here: metrics.jsonl is missing (a run is kept in runs/NAME)", directory);
+  for (const io::Json& line : io::read_json_lines(metrics)) {
+    if (line.contains("valid_loss"))
+      run.evaluations.push_back({line.at("step"), number(line, "valid_loss"), number(line, "valid_nats_per_byte")});
+    else
+      run.steps.push_back(step_of(line));
+  }
+  if (std::filesystem::exists(directory + "/events.jsonl"))
+    run.events = io::read_json_lines(directory + "/events.jsonl");
+  if (!std::filesystem::exists(telemetry)) return run;
+  try {
+    run.heads = io.run([&](io::IoContext& context) { return read_heads(context, telemetry); });
+  } catch (const Error& error) {
+    log::warning("left out: {}", error.what());
+  }
+  return run;
+}
+
+std::optional<double> bound_used(const RunRecord& run) {
+  std::optional<double> used;
+  for (const StepRecord& step : run.steps)
+    if (!std::isnan(step.bound_used)) used = std::max(used.value_or(0), step.bound_used);
+  return used;
+}
+
+}  // namespace keel::lab

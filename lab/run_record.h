@@ -1,0 +1,59 @@
+// What a run left in its folder, read back: metrics.jsonl, events.jsonl, telemetry.h5.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/io/io_thread.h"
+#include "framework/io/jsonl.h"
+
+namespace keel::lab {
+
+struct StepRecord {
+  int64_t step = 0;
+  double loss = 0, gradient_norm = 0, lr = 0, largest_logit = 0, tokens_per_second = 0;
+  double seconds = 0;  // of the step, without evaluation and saving
+  double bound_used =
+      std::numeric_limits<double>::quiet_NaN();  // largest share of its bound; not a number without QK-Norm
+  bool accepted = false;                         // the weights were updated
+};
+
+struct EvaluationRecord {
+  int64_t step = 0;
+  double loss = 0;           // nats per token
+  double nats_per_byte = 0;  // 0 where unknown
+};
+
+// One array of telemetry.h5: [rows, layers, width] row-major.
+struct HeadRecord {
+  std::vector<int64_t> steps;
+  uint64_t layers = 0, width = 0;
+  std::vector<float> values;
+
+  std::span<const float> row(size_t index) const {
+    return std::span(values).subspan(index * layers * width, layers * width);
+  }
+};
+
+struct RunRecord {
+  std::string directory;
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+  std::vector<io::Json> events;
+  std::map<std::string, HeadRecord> heads;  // by name: largest_logit, entropy, ...
+
+  // Null where telemetry.h5 has none.
+  const HeadRecord* head(const std::string& name) const;
+};
+
+// An input error where the folder holds no run. Telemetry that is just being written is left out.
+RunRecord read_run(io::IoThread& io, const std::string& directory);
+
+// The largest share of its bound that any head's logit reached in any step; nothing where no head had a bound.
+std::optional<double> bound_used(const RunRecord& run);
+
+}  // namespace keel::lab

@@ -1,0 +1,203 @@
+#include "lab/run_report.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "framework/base/text.h"
+#include "lab/statistics.h"
+
+namespace keel::lab {
+namespace {
+
+constexpr size_t kColumns = 160;  // of a heat map
+
+Series curve(const RunRecord& run, const std::string& label, double StepRecord::*value, int color) {
+  Series series{.label = label, .color = color};
+  for (const StepRecord& step : run.steps) {
+    series.x.push_back(double(step.step));
+    series.y.push_back(step.*value);
+  }
+  return series;
+}
+
+// Steps that left the weights as they were, or ended the run.
+std::vector<double> marked_steps(const RunRecord& run) {
+  std::vector<double> marks;
+  for (const io::Json& event : run.events) {
+    const std::string kind = event.value("event", "");
+    if (kind != "start" && kind != "resume" && kind != "memory" && event.contains("step"))
+      marks.push_back(event["step"].get<double>());
+  }
+  if (marks.size() > 200) marks.resize(200);  // a run that skipped everything
+  return marks;
+}
+
+// [layer and head][step]
+HeatMap heat_map(const HeadRecord& record, HeatMap map) {
+  for (int64_t step : record.steps) map.x.push_back(double(step));
+  for (uint64_t layer = 0; layer < record.layers; ++layer)
+    for (uint64_t head = 0; head < record.width; ++head) {
+      map.rows.push_back(record.width == 1 ? fmt::format("layer {}", layer)
+                         : head == 0       ? fmt::format("layer {}, head 0", layer)
+                                           : fmt::format("{}", head));
+      map.values.emplace_back();
+      for (size_t row = 0; row < record.steps.size(); ++row)
+        map.values.back().push_back(record.row(row)[layer * record.width + head]);
+    }
+  map.x_label = "step";
+  return narrowed(std::move(map), kColumns);
+}
+
+// Where every value is above 0 and they span more than a decade, powers of ten say more.
+bool spans_decades(const HeadRecord& record) {
+  double low = INFINITY, high = 0;
+  for (float value : record.values)
+    if (std::isfinite(value)) low = std::min(low, double(value)), high = std::max(high, double(value));
+  return low > 0 && high > 10 * low;
+}
+
+void add_heads(Page& page, const RunRecord& run, const std::string& name, const std::string& title,
+               const std::string& value, const std::string& caption) {
+  const HeadRecord* record = run.head(name);
+  if (!record) return;
+  page.picture(
+      draw(heat_map(
+          *record,
+          {.name = name + "_heads", .title = title, .value_label = value, .log_color = spans_decades(*record)})),
+      caption);
+}
+
+// logit / bound, in the steps that have both.
+void add_bounds(Page& page, const RunRecord& run) {
+  const HeadRecord *logits = run.head("largest_logit"), *bounds = run.head("logit_bound");
+  if (!logits || !bounds || logits->steps != bounds->steps) return;
+  HeadRecord share = *logits;
+  for (size_t i = 0; i < share.values.size(); ++i) share.values[i] /= bounds->values[i];
+  page.picture(draw(heat_map(share, {.name = "bound_used",
+                                     .title = "How much of QK-Norm's bound is used.",
+                                     .value_label = "largest |s| / bound"})),
+               "1 would be a query and a key in parallel, both with all their length where the gain is largest.");
+}
+
+void add_curves(Page& page, const RunRecord& run) {
+  const std::vector<double> marks = marked_steps(run);
+  Series held_out{.label = "held-out", .color = 0, .points = true};
+  for (const EvaluationRecord& evaluation : run.evaluations) {
+    held_out.x.push_back(double(evaluation.step));
+    held_out.y.push_back(evaluation.loss);
+  }
+  Chart loss{.name = "loss",
+             .title = "Loss.",
+             .x_label = "step",
+             .y_label = "nats per token",
+             .series = {curve(run, "training", &StepRecord::loss, 1)},
+             .marks = marks};
+  if (!held_out.x.empty()) loss.series.push_back(held_out);
+  page.picture(draw(loss), marks.empty() ? "" : "Dotted lines: steps with an event (below).");
+  page.picture(draw(Chart{.name = "largest_logit",
+                          .title = "Largest logit of any head.",
+                          .x_label = "step",
+                          .y_label = "|s|",
+                          .log_y = true,
+                          .series = {curve(run, "largest |s|", &StepRecord::largest_logit, 1)},
+                          .marks = marks}),
+               "Before soft-cap and softmax.");
+  add_heads(page, run, "largest_logit", "Largest logit by layer and head.", "|s|", "");
+  add_bounds(page, run);
+  add_heads(page, run, "entropy", "Entropy of attention.", "nats",
+            "Mean over rows; near 0 a head looks at one key only.");
+  add_heads(page, run, "parallel", "Share of query-key pairs with |cos| > 0.95.", "share", "On a sample of queries.");
+  add_heads(page, run, "q_gain", "Largest gain of q by head.", "|gain|", "");
+  add_heads(page, run, "k_gain", "Largest gain of k by head.", "|gain|", "");
+  add_heads(page, run, "logit_scale", "Logit scale by head.", "|g|", "");
+  add_heads(page, run, "stream_outliers", "Outliers in the residual stream.", "share",
+            "|x| > 6, on a sample of tokens.");
+  add_heads(page, run, "stream_kurtosis", "Kurtosis of the residual stream.", "about 0",
+            "3 for a normal distribution.");
+  add_heads(page, run, "q_rms", "Root mean square of q before the norm.", "rms", "");
+  add_heads(page, run, "k_rms", "Root mean square of k before the norm.", "rms", "");
+  page.picture(draw(Chart{.name = "gradient_norm",
+                          .title = "Gradient norm.",
+                          .x_label = "step",
+                          .y_label = "before clipping",
+                          .log_y = true,
+                          .series = {curve(run, "norm", &StepRecord::gradient_norm, 1)},
+                          .marks = marks}),
+               "");
+  page.picture(draw(Chart{.name = "lr",
+                          .title = "Learning rate.",
+                          .x_label = "step",
+                          .y_label = "rate",
+                          .series = {curve(run, "rate", &StepRecord::lr, 1)},
+                          .size = {760, 260}}),
+               "");
+  page.picture(draw(Chart{.name = "throughput",
+                          .title = "Throughput.",
+                          .x_label = "step",
+                          .y_label = "tokens per second",
+                          .series = {curve(run, "all ranks", &StepRecord::tokens_per_second, 1)},
+                          .size = {760, 260}}),
+               "");
+}
+
+void add_numbers(Page& page, const RunRecord& run) {
+  std::vector<double> losses, norms, rates, seconds;
+  double largest = 0;
+  int64_t skipped = 0;
+  for (const StepRecord& step : run.steps) {
+    losses.push_back(step.loss);
+    norms.push_back(step.gradient_norm);
+    rates.push_back(step.tokens_per_second);
+    seconds.push_back(step.seconds);
+    largest = std::max(largest, step.largest_logit);
+    skipped += !step.accepted;
+  }
+  std::vector<std::vector<std::string>> rows = {{"what", "value"},
+                                                {"steps", fmt::format("{}", run.steps.back().step)},
+                                                {"training loss at the end", fmt::format("{:.4f}", losses.back())}};
+  if (!run.evaluations.empty()) {
+    const EvaluationRecord& last = run.evaluations.back();
+    rows.push_back({"held-out loss", fmt::format("{:.4f} nats per token at step {}", last.loss, last.step)});
+    if (last.nats_per_byte > 0) rows.push_back({"", fmt::format("{:.4f} nats per byte", last.nats_per_byte)});
+  }
+  rows.push_back({"largest logit of any step", fmt::format("{:.4g}", largest)});
+  if (const auto used = bound_used(run))
+    rows.push_back({"largest share of its bound", fmt::format("{:.0f}%", 100 * *used)});
+  rows.push_back({"steps that left the weights as they were", fmt::format("{}", skipped)});
+  rows.push_back(
+      {"spike score of the loss, 7 deviations of 1,000 steps", fmt::format("{:.4f}", spike_score(losses, {7, 1000}))});
+  rows.push_back({"spike score of the gradient norm", fmt::format("{:.4f}", spike_score(norms, {7, 1000}))});
+  rows.push_back({"tokens per second, median", human_count(median(rates))});
+  rows.push_back({"seconds per step, median", fmt::format("{:.3f}", median(seconds))});
+  page.table(rows);
+}
+
+void add_events(Page& page, const RunRecord& run) {
+  constexpr size_t kMost = 100;
+  std::vector<std::vector<std::string>> rows = {{"step", "event", "why"}};
+  for (const io::Json& event : run.events) {
+    if (rows.size() > kMost) break;
+    const std::string kind = event.value("event", "");
+    if (kind == "memory") continue;
+    rows.push_back(
+        {event.contains("step") ? event["step"].dump() : "", kind, event.value("reason", event.value("change", ""))});
+  }
+  page.heading("Events");
+  page.table(rows);
+  if (run.events.size() > kMost) page.paragraph(fmt::format("{} in all; see events.jsonl.", run.events.size()));
+}
+
+}  // namespace
+
+Page run_report(const RunRecord& run, const std::string& config) {
+  if (run.steps.empty()) throw input_error("{}: the run has made no step yet", run.directory);
+  Page page(std::filesystem::path(run.directory).filename().string());
+  add_numbers(page, run);
+  page.heading("Curves");
+  add_curves(page, run);
+  add_events(page, run);
+  page.details("The resolved config", config);
+  return page;
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,11 @@
+// The report of one run: what happened, head by head and step by step.
+#pragma once
+
+#include "lab/html.h"
+#include "lab/run_record.h"
+
+namespace keel::lab {
+
+Page run_report(const RunRecord& run, const std::string& config);
+
+}  // namespace keel::lab

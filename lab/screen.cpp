@@ -1,0 +1,155 @@
+#include "lab/screen.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "framework/base/text.h"
+#include "lab/ablation.h"
+
+namespace keel::lab {
+namespace {
+
+constexpr std::streamoff kTailBytes = 128 << 10;
+
+// The whole lines in the last 128 KiB of a JSON lines file; none where there is no file.
+std::vector<io::Json> tail_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  file.seekg(0, std::ios::end);
+  const std::streamoff size = file.tellg(), begin = std::max<std::streamoff>(0, size - kTailBytes);
+  file.seekg(begin);
+  std::string line;
+  if (begin > 0) std::getline(file, line);  // the rest of a line that began before
+  std::vector<io::Json> lines;
+  while (std::getline(file, line)) {
+    io::Json object = io::Json::parse(line, nullptr, false);  // the last one may be just being written
+    if (object.is_object()) lines.push_back(std::move(object));
+  }
+  return lines;
+}
+
+double number(const io::Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
+}
+
+// What the end of metrics.jsonl says.
+struct Now {
+  int64_t step = 0;
+  double loss = std::nan(""), valid_loss = std::nan(""), lr = std::nan(""), gradient_norm = std::nan("");
+  double tokens_per_second = std::nan("");
+  std::vector<double> losses, logits;
+};
+
+Now now_of(const std::string& directory) {
+  Now now;
+  for (const io::Json& line : tail_of(directory + "/metrics.jsonl")) {
+    if (line.contains("valid_loss")) {
+      now.valid_loss = number(line, "valid_loss");
+      continue;
+    }
+    now.step = line.value("step", int64_t(0));
+    now.loss = number(line, "loss");
+    now.lr = number(line, "lr");
+    now.gradient_norm = number(line, "gradient_norm");
+    now.tokens_per_second = number(line, "tokens_per_second");
+    now.losses.push_back(now.loss);
+    now.logits.push_back(number(line, "largest_logit"));
+  }
+  return now;
+}
+
+// In characters, not bytes: UTF-8's later bytes begin with 10.
+std::string cut(const std::string& text, size_t columns) {
+  size_t characters = 0, end = 0;
+  for (; end < text.size(); ++end) {
+    characters += (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
+    if (characters > columns) break;
+  }
+  return text.substr(0, end);
+}
+
+std::vector<std::string> run_screen(const std::string& directory, ScreenSize size) {
+  const Now now = now_of(directory);
+  const size_t width = std::max<size_t>(20, size.columns - 30);
+  std::vector<std::string> lines = {
+      fmt::format("{}  step {}  lr {:.2e}  |g| {:.3f}  {} tok/s", directory, now.step, now.lr, now.gradient_norm,
+                  human_count(now.tokens_per_second)),
+      fmt::format("loss      {:>9.4f}  {}", now.loss, sparkline(now.losses, width)),
+      fmt::format("max logit {:>9.4g}  {}", now.logits.empty() ? std::nan("") : now.logits.back(),
+                  sparkline(now.logits, width)),
+      fmt::format("held-out  {:>9.4f}", now.valid_loss), ""};
+  const std::vector<io::Json> events = tail_of(directory + "/events.jsonl");
+  const size_t room = size.rows > lines.size() ? size.rows - lines.size() : 0;
+  for (size_t i = events.size() - std::min(events.size(), room); i < events.size(); ++i)
+    lines.push_back(fmt::format("step {:<8} {:<14} {}", events[i].value("step", int64_t(0)),
+                                events[i].value("event", ""),
+                                events[i].value("reason", events[i].value("change", ""))));
+  return lines;
+}
+
+std::string line_of_cell(const std::string& folder, const Cell& cell, const std::optional<CellResult>& result) {
+  if (result)
+    return fmt::format("{:<34} {:<9} loss {:>8.4f}  max logit {:>9.4g}  {}", cell.name, name_of(result->end),
+                       result->valid_loss, result->largest_logit, result->lost.empty() ? "" : "lost");
+  const Now now = now_of(folder);
+  if (now.step == 0) return fmt::format("{:<34} waiting", cell.name);
+  return fmt::format("{:<34} step {:<4} loss {:>8.4f}  max logit {:>9.4g}  {}", cell.name, now.step, now.loss,
+                     now.logits.back(), sparkline(now.losses, 20));
+}
+
+// Cells at work first, then those that ended, then those that wait.
+std::vector<std::string> ablation_screen(const std::string& directory, ScreenSize size) {
+  const Ablation ablation = read_ablation(directory);
+  std::vector<std::string> working, ended, waiting;
+  for (size_t i = 0; i < ablation.results.size(); ++i) {
+    const std::string line =
+        line_of_cell(cell_directory(directory, ablation.plan.cells[i]), ablation.plan.cells[i], ablation.results[i]);
+    (ablation.results[i] ? ended : line.ends_with(" waiting") ? waiting : working).push_back(line);
+  }
+  std::vector<std::string> lines = {
+      fmt::format("{}  {} of {} cells ended", directory, ablation.finished(), ablation.results.size())};
+  for (const auto* part : {&working, &ended, &waiting}) lines.insert(lines.end(), part->begin(), part->end());
+  if (lines.size() > size.rows) {
+    const size_t hidden = lines.size() - size.rows + 1;
+    lines.resize(size.rows - 1);
+    lines.push_back(fmt::format("... and {} more", hidden));
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string sparkline(const std::vector<double>& values, size_t columns) {
+  constexpr const char* kHeights[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const size_t first = values.size() - std::min(values.size(), columns);
+  double low = INFINITY, high = -INFINITY;
+  for (size_t i = first; i < values.size(); ++i)
+    if (std::isfinite(values[i])) low = std::min(low, values[i]), high = std::max(high, values[i]);
+  if (!(low <= high)) return "";
+  std::string line;
+  for (size_t i = first; i < values.size(); ++i) {
+    const double height = high > low ? (values[i] - low) / (high - low) : 0;
+    line += std::isfinite(values[i]) ? kHeights[size_t(std::lround(7 * height))] : "x";
+  }
+  return fmt::format("{:.4g} {} {:.4g}", low, line, high);
+}
+
+std::vector<std::string> screen_of(const std::string& directory, ScreenSize size) {
+  std::vector<std::string> lines;
+  if (is_ablation(directory))
+    lines = ablation_screen(directory, size);
+  else if (std::filesystem::exists(directory + "/metrics.jsonl"))
+    lines = run_screen(directory, size);
+  else
+    throw input_error("{}: no run and no ablation here; they are kept in runs/NAME", directory);
+  if (lines.size() > size.rows) lines.resize(size.rows);
+  for (std::string& line : lines) line = cut(line, size.columns);
+  return lines;
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,117 @@
+// keel ablate CONFIG [key=value...] [--list] [--only CELL...] [--task I/N] [--groups N]
+#include <filesystem>
+
+#include "framework/base/log.h"
+#include "framework/base/text.h"
+#include "framework/io/files.h"
+#include "launch/ablation_run.h"
+#include "launch/commands.h"
+
+namespace keel {
+namespace {
+
+struct Arguments {
+  std::string config, task;
+  std::vector<std::string> overrides, only;
+  int groups = 1;
+  bool list = false;
+};
+
+// "3/8": of all cells the third, the eleventh, ...
+std::vector<size_t> share_of(std::vector<size_t> cells, const std::string& task) {
+  if (task.empty()) return cells;
+  const size_t slash = task.find('/');
+  int64_t index = 0, count = 0;
+  const bool numbers = slash != std::string::npos && parse_integer(task.substr(0, slash), index) &&
+                       parse_integer(task.substr(slash + 1), count);
+  if (!numbers || count < 1 || index < 1 || index > count)
+    throw input_error("--task {}: write I/N with I from 1 to N, such as 3/8", task);
+  std::vector<size_t> share;
+  for (size_t i = size_t(index - 1); i < cells.size(); i += size_t(count)) share.push_back(cells[i]);
+  return share;
+}
+
+std::string state_of(const std::string& folder) {
+  if (const auto result = lab::read_result(folder))
+    return fmt::format("{:<8} loss {:<8.4f} largest logit {:<9.4g} {}", lab::name_of(result->end), result->valid_loss,
+                       result->largest_logit, result->end == lab::CellEnd::failed ? result->reason : result->lost);
+  return std::filesystem::exists(folder) ? "begun" : "waiting";
+}
+
+void list(const AblationCells& cells, const std::vector<size_t>& chosen) {
+  const lab::Plan& plan = cells.plan;
+  fmt::print("{}: {} cells = {} arms", plan.name, plan.cells.size(), plan.arms.size());
+  for (const lab::Axis& axis : plan.axes) fmt::print(" x {} {}", axis.values.size(), axis.key);
+  fmt::print(" x {} seeds, {} finished, in {}\n", plan.seeds.size(), lab::collect(cells.directory, plan).finished(),
+             cells.directory);
+  for (const lab::Arm& arm : plan.arms) {
+    fmt::print("arm {}{}\n", arm.name, arm.name == plan.baseline ? ": the baseline" : "");
+    for (const lab::KeyDifference& d : arm.differences) fmt::print("    {}: {} -> {}\n", d.key, d.baseline, d.arm);
+  }
+  for (size_t index : chosen)
+    fmt::print("{:>4} {:<40} {}\n", index + 1, plan.cells[index].name,
+               state_of(lab::cell_directory(cells.directory, plan.cells[index])));
+}
+
+void prepare_directory(const AblationCells& cells, const std::string& text) {
+  check_finished(cells);
+  io::create_directories(cells.directory);
+  io::write_file(cells.directory + "/config.yaml", text);
+  io::write_file(cells.directory + "/ablation.json", lab::to_json(cells.plan).dump(2) + "\n");
+}
+
+void tell_end(const AblationCells& cells, int exit_code) {
+  const lab::Ablation ablation = lab::collect(cells.directory, cells.plan);
+  size_t lost = 0, failed = 0;
+  for (const auto& result : ablation.results) {
+    lost += result && !result->lost.empty();
+    failed += result && result->end == lab::CellEnd::failed;
+  }
+  log::info("{} of {} cells finished, {} lost, {} failed{}; keel report {}", ablation.finished(),
+            ablation.results.size(), lost, failed, exit_code == 4 ? "; the same command goes on" : "", cells.directory);
+}
+
+int run(const Arguments& arguments, comm::World& world) {
+  const std::string stem = std::filesystem::path(arguments.config).stem().string();
+  // Rank 0 reads and checks everything, with the file's lines at hand for errors.
+  const std::string text = world.on_rank_0([&] {
+    const config::Node root = config::load(arguments.config, arguments.overrides);
+    const AblationCells cells = read_cells(root, stem);
+    const std::string text = config::print(root);
+    if (!arguments.list) prepare_directory(cells, text);
+    return text;
+  });
+  const config::Node root = config::parse(text, arguments.config);
+  const AblationCells cells = read_cells(root, stem);
+  const std::vector<size_t> chosen = share_of(lab::chosen_cells(cells.plan, arguments.only), arguments.task);
+  if (arguments.list) {
+    if (world.rank() == 0) list(cells, chosen);
+    return 0;
+  }
+  catch_signals();
+  const auto& limit = cells.configs[0].run.train.stop_after;
+  AblationRun ablation(world, cells, {chosen, arguments.groups, limit ? double(limit->count()) : 0});
+  const int exit_code = ablation.run();
+  tell_end(cells, exit_code);
+  return exit_code;
+}
+
+}  // namespace
+
+void add_ablate(CLI::App& program, comm::World& world, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand("ablate", "Run the grid of arms, values and seeds of a config's `ablate`");
+  command->add_option("config", arguments->config, "A YAML file with a section `ablate`; configs/README.md")
+      ->required();
+  command->add_option("overrides", arguments->overrides, "key.path=value, laid over the file");
+  command->add_flag("--list", arguments->list, "Show the cells, what each arm changes, and how far they are");
+  command->add_option("--only", arguments->only, "Cells by number (3 or 3-8) or name (rms-*), separated by commas")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command->add_option("--task", arguments->task, "I/N: every N-th cell from the I-th on, for job arrays");
+  command->add_option("--groups", arguments->groups, "Run as many cells side by side, each on its share of the ranks")
+      ->check(CLI::PositiveNumber);
+  command->callback([arguments, &world, &exit_code] { exit_code = run(*arguments, world); });
+}
+
+}  // namespace keel

@@ -1,0 +1,21 @@
+// From a config with a section `ablate` to its cells, each with a config that has been read and checked.
+#pragma once
+
+#include "lab/ablation.h"
+#include "launch/run_setup.h"
+
+namespace keel {
+
+struct AblationCells {
+  lab::Plan plan;
+  std::vector<FullConfig> configs;  // one per cell
+  std::string directory;
+};
+
+// Throws where any cell's config is wrong, at the key that is. `name` is used where the config has none.
+AblationCells read_cells(const config::Node& root, const std::string& name);
+
+// Throws where a finished cell was made with other keys than it has now: results of two configs never mix.
+void check_finished(const AblationCells& cells);
+
+}  // namespace keel

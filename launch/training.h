@@ -1,0 +1,32 @@
+// One training run: what `keel train` does, and `keel ablate` for each cell.
+#pragma once
+
+#include <csignal>
+#include <functional>
+
+#include "framework/train/step_report.h"
+#include "framework/comm/world.h"
+#include "launch/run_setup.h"
+
+namespace keel {
+
+// What a caller of several runs adds to each.
+struct RunAdditions {
+  bool quiet = false;                                   // no lines of its own; the caller speaks
+  std::optional<double> lost_above;                     // ends the run once it is lost; the bigram's held-out loss
+  std::function<void(const train::StepReport&)> watch;  // sees every step, on every rank
+};
+
+struct RunEnding {
+  int exit_code = 0;  // 0 done, 3 unstable or lost, 4 saved early
+  std::string reason;
+};
+
+// Collective over the world. Goes on where the run's folder holds a checkpoint.
+RunEnding run_training(comm::World& world, FullConfig config, const RunAdditions& additions = {});
+
+// SIGTERM and SIGUSR1 end the run at hand, saved; runs begun later see it too.
+void catch_signals();
+bool signal_came();
+
+}  // namespace keel

@@ -1,0 +1,109 @@
+// How a cell is judged from what its run left.
+#include "lab/cell_result.h"
+
+#include <gmock/gmock.h>
+
+#include "lab/ablation.h"
+#include "tests/framework/data/temporary_folder.h"
+
+namespace keel::lab {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Ten quiet steps, held-out loss from 5 to 2.
+RunRecord quiet_run() {
+  RunRecord run;
+  for (int64_t step = 1; step <= 10; ++step)
+    run.steps.push_back({.step = step,
+                         .loss = 5 - 0.3 * double(step),
+                         .gradient_norm = 1,
+                         .lr = 1e-3,
+                         .largest_logit = 10 + double(step % 4),
+                         .tokens_per_second = 100 * double(step),
+                         .seconds = 0.1 * double(step),
+                         .accepted = step != 4});
+  run.evaluations = {{0, 5, 4}, {5, 3, 2.5}, {10, 2, 1.5}};
+  run.events = {{{"event", "start"}}, {{"event", "memory"}, {"bytes", 4096}}};
+  return run;
+}
+
+TEST(CellResult, NumbersOfAQuietRun) {
+  const CellResult result = judge(quiet_run(), 2.5, false);
+  EXPECT_EQ(result.steps, 10);
+  EXPECT_EQ(result.first_loss, 5);
+  EXPECT_EQ(result.valid_loss, 2);
+  EXPECT_EQ(result.valid_nats_per_byte, 1.5);
+  EXPECT_DOUBLE_EQ(result.train_loss, 2);
+  EXPECT_EQ(result.largest_logit, 13);
+  EXPECT_EQ(result.last_logit, 12);
+  EXPECT_EQ(result.skipped_steps, 1);
+  EXPECT_NEAR(result.seconds_per_step, 0.55, 1e-12);
+  EXPECT_EQ(result.memory_bytes, 4096);
+  EXPECT_EQ(result.lost, "");
+  EXPECT_FALSE(result.bound_used);
+}
+
+TEST(CellResult, LostByEachRuleAlone) {
+  EXPECT_THAT(judge(quiet_run(), 1.9, false).lost, HasSubstr("above a bigram's 1.9"));
+  RunRecord run = quiet_run();
+  run.steps[6].largest_logit = 1.01e4;
+  EXPECT_THAT(judge(run, 2.5, false).lost, HasSubstr("largest logit of step 7"));
+  run = quiet_run();
+  run.steps[2].loss = std::nan("");
+  EXPECT_THAT(judge(run, 2.5, false).lost, HasSubstr("the loss of step 3"));
+  run = quiet_run();
+  run.steps[2].gradient_norm = INFINITY;
+  EXPECT_THAT(judge(run, 2.5, false).lost, HasSubstr("the gradient of step 3"));
+  // The label does not touch the measured loss.
+  EXPECT_EQ(judge(run, 2.5, false).valid_loss, 2);
+}
+
+TEST(CellResult, ARunThatEndedNotFiniteHasNoLoss) {
+  RunRecord run = quiet_run();
+  run.evaluations.pop_back();
+  EXPECT_EQ(judge(run, 2.5, false).valid_loss, 3) << "cut off early: its loss at that time";
+  run.steps.back().loss = std::nan("");
+  EXPECT_TRUE(std::isnan(judge(run, 2.5, false).valid_loss));
+  run.steps.back().largest_logit = std::nan("");
+  EXPECT_TRUE(std::isinf(judge(run, 2.5, false).largest_logit));
+}
+
+TEST(CellResult, UseOfTheBound) {
+  RunRecord run = quiet_run();
+  for (StepRecord& step : run.steps) step.bound_used = 0.05 * double(step.step);
+  EXPECT_NEAR(judge(run, 2.5, false).bound_used.value(), 0.5, 1e-12);
+  EXPECT_EQ(judge(run, 2.5, false).outside_bound, 0);
+  run.steps[3].bound_used = 1.005;
+  EXPECT_EQ(judge(run, 2.5, false).outside_bound, 1);
+  EXPECT_EQ(judge(run, 2.5, true).outside_bound, 0) << "bf16 rounds q and k by up to 2^-8 each";
+  run.steps[4].bound_used = 1.01;
+  EXPECT_EQ(judge(run, 2.5, true).outside_bound, 1);
+}
+
+TEST(CellResult, ReadsBackFromJson) {
+  CellResult result = judge(quiet_run(), 1.9, false);
+  result.bound_used = 0.25;
+  result.end = CellEnd::unstable;
+  result.valid_loss = std::nan("");
+  result.largest_logit = INFINITY;
+  EXPECT_EQ(to_json(result_from_json(to_json(result))), to_json(result));
+  EXPECT_EQ(result_from_json(to_json(result)).end, CellEnd::unstable);
+  EXPECT_TRUE(std::isinf(result_from_json(to_json(result)).largest_logit));
+}
+
+TEST(Ablation, TablesHoldALinePerFinishedCell) {
+  Ablation ablation;
+  ablation.plan.axes = {{"optimizer.lr", {"1e-3"}}};
+  ablation.plan.cells = {{"a-lr1e-3-seed1", "a", {"1e-3"}, 1, {}}, {"b-lr1e-3-seed1", "b", {"1e-3"}, 1, {}}};
+  ablation.results = {judge(quiet_run(), 2.5, false), std::nullopt};
+  ablation.results[0]->reason = "said \"no\", then";
+  const std::string csv = cells_csv(ablation);
+  EXPECT_THAT(csv, ::testing::StartsWith("cell,arm,seed,optimizer.lr,end,steps,first_loss,valid_loss,"));
+  EXPECT_THAT(csv, HasSubstr("\na-lr1e-3-seed1,a,1,1e-3,done,10,5,2,1.5,"));
+  EXPECT_THAT(csv, ::testing::EndsWith(",\"said \"\"no\"\", then\"\n"));
+  EXPECT_THAT(csv, ::testing::Not(HasSubstr("b-lr")));
+}
+
+}  // namespace
+}  // namespace keel::lab

@@ -1,0 +1,207 @@
+// Whole ablations of the program: the same cells whatever interrupts them, and what they promise to have in common.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "tests/launch/run_fixture.h"
+
+namespace keel::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class Ablate : public RunFixture {
+ protected:
+  void SetUp() override {
+    RunFixture::SetUp();
+    write_config("study.yaml", std::string(kConfig) + kAblate);
+  }
+
+  std::string read(const std::string& path) {
+    std::ifstream file(directory_ / path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  // One column of a table, by cell.
+  std::map<std::string, std::string> column(const std::string& study, const std::string& name) {
+    std::ifstream file(directory_ / "runs" / study / "cells.csv");
+    std::map<std::string, std::string> values;
+    std::string line;
+    std::vector<std::string> names;
+    while (std::getline(file, line)) {
+      std::vector<std::string> fields;
+      std::istringstream stream(line);
+      for (std::string field; std::getline(stream, field, ',');) fields.push_back(field);
+      if (names.empty()) names = fields;
+      const auto at = size_t(std::find(names.begin(), names.end(), name) - names.begin());
+      values[fields[0]] = at < fields.size() ? fields[at] : "";
+    }
+    values.erase("cell");
+    return values;
+  }
+
+  std::vector<double> cell_metric(const std::string& cell, const std::string& key, const std::string& study = "study") {
+    return metric(study + "/cells/" + cell, key);
+  }
+
+  static constexpr const char* kAblate = R"(
+ablate:
+  arms:
+    none: {model.attention.qk_norm.kind: none}
+    rms: {model.attention.qk_norm.kind: rms}
+    rms_fixed: {model.attention.qk_norm.kind: rms, model.attention.logit_scale.kind: fixed}
+  axes: {optimizer.lr: [1e-3, 1e-2]}
+  seeds: [1, 2]
+  baseline: none
+)";
+};
+
+TEST_F(Ablate, CellsOfOneSeedShareDataAndWeights) {
+  const Ended ended = keel("ablate study.yaml train.steps=6 eval.every=3 'ablate.arms.smooth={optimizer.beta2: 0.9}'");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.ours, Contains(HasSubstr("16 of 16 cells finished, 16 lost, 0 failed")));
+  EXPECT_EQ(column("study", "end").size(), 16u);
+  // `smooth` and `rms` are the same model; step 1 comes before any update.
+  const double loss = cell_metric("rms-lr1e-3-seed1", "loss").at(0);
+  EXPECT_EQ(cell_metric("rms-lr1e-2-seed1", "loss").at(0), loss);
+  EXPECT_EQ(cell_metric("smooth-lr1e-3-seed1", "loss").at(0), loss);
+  EXPECT_EQ(cell_metric("rms_fixed-lr1e-3-seed1", "loss").at(0), loss) << "the learned scale starts at the fixed one";
+  EXPECT_NE(cell_metric("rms-lr1e-3-seed2", "loss").at(0), loss);
+  EXPECT_NE(cell_metric("none-lr1e-3-seed1", "loss").at(0), loss);
+  EXPECT_NE(cell_metric("smooth-lr1e-3-seed1", "loss").at(5), cell_metric("rms-lr1e-3-seed1", "loss").at(5));
+  EXPECT_EQ(cell_metric("rms-lr1e-3-seed1", "valid_loss").size(), 3u) << "steps 0, 3 and 6";
+}
+
+TEST_F(Ablate, TheListSaysWhatEveryArmChanges) {
+  const Ended ended = keel("ablate study.yaml --list --only 'rms-*'");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.lines, Contains("arm none: the baseline"));
+  EXPECT_THAT(ended.lines, Contains("    model.attention.qk_norm.kind: none -> rms"));
+  // What follows from QK-Norm by default is shown, and is not in the arm that forbids it.
+  EXPECT_EQ(
+      std::count(ended.lines.begin(), ended.lines.end(), "    model.attention.logit_scale.kind: fixed -> per_head"), 1);
+  EXPECT_THAT(ended.output, HasSubstr("rms-lr1e-3-seed1"));
+  EXPECT_THAT(ended.output, ::testing::Not(HasSubstr("none-lr1e-3-seed1")));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "runs"));
+}
+
+TEST_F(Ablate, SideBySideAndInPartsIsTheSame) {
+  const std::string common = "ablate study.yaml train.steps=6 eval.every=3 ablate.seeds=[1] ";
+  ASSERT_EQ(keel(common + "name=whole").code, 0);
+  ASSERT_EQ(keel(common + "name=groups --groups 2", 2).code, 0);
+  EXPECT_EQ(read("runs/groups/cells.csv"), read("runs/whole/cells.csv"));
+  for (const char* task : {"2/3", "1/3", "3/3"}) {
+    const Ended ended = keel(common + "name=tasks --task " + task);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+  }
+  EXPECT_EQ(read("runs/tasks/cells.csv"), read("runs/whole/cells.csv"));
+  // Finished cells stay as they are, to the bytes and the time.
+  const auto file = directory_ / "runs/whole/cells/rms-lr1e-3-seed1/metrics.jsonl";
+  const auto written = std::filesystem::last_write_time(file);
+  ASSERT_EQ(keel(common + "name=whole").code, 0);
+  EXPECT_EQ(std::filesystem::last_write_time(file), written);
+}
+
+TEST_F(Ablate, AFailedCellIsAResult) {
+  // One arm diverges at once, one has no data to read, one needs more memory than there is.
+  write_config("failing.yaml", std::string(kConfig) + R"(
+ablate:
+  arms:
+    fine: {}
+    wild: {optimizer.lr: 1e30, optimizer.clip_norm: null}
+    blind: {data.train: nowhere, model.vocab: 257}
+)");
+  const Ended ended = keel("ablate failing.yaml stability.max_skips=1", 2);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.ours, Contains(HasSubstr("3 of 3 cells finished")));
+  const auto ends = column("failing", "end");
+  EXPECT_EQ(ends.at("fine-seed1"), "done");
+  EXPECT_EQ(ends.at("wild-seed1"), "unstable");
+  EXPECT_EQ(ends.at("blind-seed1"), "failed");
+  EXPECT_EQ(column("failing", "valid_loss").at("wild-seed1"), "nan");
+  EXPECT_THAT(read("runs/failing/cells.csv"), HasSubstr("nowhere"));
+}
+
+TEST_F(Ablate, LostCellsEndEarlyWhereAsked) {
+  // One learning rate beats the bigram; the other teaches nothing and is above it at steps 125 and 150.
+  const std::string common =
+      "ablate study.yaml train.steps=200 eval.every=25 ablate.seeds=[1] "
+      "'ablate.arms={none: {model.attention.qk_norm.kind: none}}' 'ablate.axes={optimizer.lr: [1e-2, 1e-7]}' ";
+  for (const char* stop : {"false", "true"}) {
+    const std::string name = std::string("stop_") + stop;
+    const Ended ended = keel(common + "ablate.stop.lost=" + stop + " name=" + name);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_EQ(column(name, "end").at("none-lr1e-2-seed1"), "done");
+    EXPECT_EQ(column(name, "lost").at("none-lr1e-2-seed1"), "");
+    EXPECT_THAT(column(name, "lost").at("none-lr1e-7-seed1"), HasSubstr("above a bigram's"));
+  }
+  EXPECT_EQ(column("stop_false", "end").at("none-lr1e-7-seed1"), "done");
+  EXPECT_EQ(column("stop_false", "steps").at("none-lr1e-7-seed1"), "200");
+  EXPECT_EQ(column("stop_true", "end").at("none-lr1e-7-seed1"), "lost");
+  EXPECT_EQ(column("stop_true", "steps").at("none-lr1e-7-seed1"), "150") << "the second half begins after step 100";
+}
+
+// Killed at ten moments anywhere in its life, then left alone: the table of an undisturbed one, byte for byte.
+TEST_F(Ablate, KilledTenTimesIsUndisturbed) {
+  const std::string common = "ablate study.yaml train.steps=12 eval.every=4 checkpoint.every=3 checkpoint.final=false ";
+  const double start_seconds = keel(common + "--list").seconds;
+  const Ended whole = keel(common + "name=whole");
+  ASSERT_EQ(whole.code, 0) << whole.output;
+  int kills = 0;
+  for (uint64_t i = 0; i < 10; ++i) {
+    const double seconds = start_seconds * 0.7 + uniform(11, i) * whole.seconds / 6;
+    const Ended ended = run_command(fmt::format("cd {} && timeout -s KILL {:.2f} {} {} name=killed",
+                                                directory_.string(), seconds, KEEL_PROGRAM, common));
+    kills += ended.code == 137;
+  }
+  EXPECT_GE(kills, 5) << "the others came to the end before their time";
+  const Ended last = keel(common + "name=killed");
+  ASSERT_EQ(last.code, 0) << last.output;
+  EXPECT_EQ(column("killed", "end").size(), 12u);
+  EXPECT_EQ(read("runs/killed/cells.csv"), read("runs/whole/cells.csv"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "runs/killed/cells/rms-lr1e-3-seed1/checkpoints"))
+      << "a finished cell keeps no checkpoint where checkpoint.final is false";
+}
+
+TEST_F(Ablate, ASignalSavesAndTheSameCommandGoesOn) {
+  const std::string common = "ablate study.yaml train.steps=4000 eval.every=4000 checkpoint.every=null --only 1 ";
+  const Ended stopped =
+      run_command(fmt::format("cd {} && timeout -s TERM 4 {} {}", directory_.string(), KEEL_PROGRAM, common));
+  EXPECT_EQ(stopped.code, 124) << "timeout's own code; " << stopped.output;
+  EXPECT_THAT(stopped.ours.back(), HasSubstr("the same command goes on"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "runs/study/cells.csv"));
+  const Ended limited = keel(common + "train.stop_after=1s");
+  EXPECT_EQ(limited.code, 4) << limited.output;
+}
+
+TEST_F(Ablate, OtherKeysDoNotMixWithFinishedCells) {
+  ASSERT_EQ(keel("ablate study.yaml train.steps=6 --only 1").code, 0);
+  for (const char* change : {"train.steps=7", "train.steps=6 model.ffn=32", "train.steps=6 data.valid=corpus",
+                             "train.steps=6 eval.sequences=4"}) {
+    const Ended ended = keel(std::string("ablate study.yaml ") + change);
+    EXPECT_EQ(ended.code, 2) << change << ended.output;
+    EXPECT_THAT(ended.ours.at(0), HasSubstr("none-lr1e-3-seed1 is finished")) << change;
+  }
+  EXPECT_EQ(keel("ablate study.yaml train.steps=6 log.every=7 --only 1").code, 0);
+}
+
+TEST_F(Ablate, WrongInput) {
+  for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
+           {"ablate run.yaml", "ablate: missing"},
+           {"ablate study.yaml ablate.baseline=nne", "did you mean none?"},
+           {"ablate study.yaml 'ablate.arms.rms={model.attention.qk_norm.knd: rms}'", "did you mean kind?"},
+           {"ablate study.yaml 'ablate.axes={optimizer.lr: [fast]}'", "optimizer.lr: needs a number"},
+           {"ablate study.yaml data.valid=null", "data.valid"},
+           {"ablate study.yaml --only 99", "none of the 12 cells"},
+           {"ablate study.yaml --task 4/3", "--task 4/3"},
+           {"ablate study.yaml --groups 3", "3"}}) {
+    const Ended ended = keel(arguments);
+    EXPECT_EQ(ended.code, 2) << arguments << ended.output;
+    ASSERT_FALSE(ended.ours.empty()) << arguments << ended.output;
+    EXPECT_THAT(ended.ours.back(), HasSubstr(words)) << arguments;
+  }
+}
+
+}  // namespace
+}  // namespace keel::testing
