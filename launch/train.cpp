@@ -122,8 +122,7 @@ void TrainingRun::announce() {
 train::Throughput TrainingRun::throughput() {
   const nn::ModelCost cost = decoder_.cost(sizes_.length);
   const double products = 6.0 * double(cost.product_parameters);
-  const bool on_gpu = device_.kind == DeviceKind::cuda;
-  const double own = ops::measure_product_rate(activation_type(config_), {.size = on_gpu ? 8192 : 1024, .seconds = 0.3, .device = device_});
+  const double own = ops::measure_product_rate(activation_type(config_), {.seconds = 0.3, .device = device_});
   return {.operations_full = products + cost.attention_operations,
           .operations_causal = products + cost.attention_operations / 2,
           .peak_operations_per_second = comm::all_reduce_value(world_.all(), own)};
