@@ -42,15 +42,26 @@ TelemetryHook::TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunF
   bounded_ = std::any_of(factors_.begin(), factors_.end(), [](double factor) { return factor > 0; });
 }
 
+void TelemetryHook::start(const train::Progress&) {
+  read_gains();
+}
+
 train::Verdict TelemetryHook::before_update(const train::StepReport& report) {
-  if (bounded_) {
-    for (int64_t layer = 0; layer < layers_; ++layer) read_gains(layer);
-    record_bounds(report);
-  }
+  if (bounded_) record_bounds(report);
   if (report.entropy.empty()) return {};  // no telemetry step
   if (bounded_) record_gains(report.step);
   record_probe(report.step);
   return {};
+}
+
+train::Verdict TelemetryHook::after_step(const train::StepReport&, const train::Verdict&, const train::Progress&) {
+  read_gains();
+  return {};
+}
+
+// Those of the step to come.
+void TelemetryHook::read_gains() {
+  for (int64_t layer = 0; bounded_ && layer < layers_; ++layer) read_gains(layer);
 }
 
 void TelemetryHook::read_gains(int64_t layer) {

@@ -16,12 +16,17 @@ namespace keel::models {
 
 class TelemetryHook : public train::Hook {
  public:
-  // All outlive this.
+  // All outlive this. Comes after every hook that changes weights: it reads the gains of a step when the one before
+  // ends.
   TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files);
 
+  void start(const train::Progress& progress) override;
   train::Verdict before_update(const train::StepReport& report) override;
+  train::Verdict after_step(const train::StepReport& report, const train::Verdict& verdict,
+                            const train::Progress& progress) override;
 
  private:
+  void read_gains();
   void read_gains(int64_t layer);
   void record_bounds(const train::StepReport& report);
   void record_gains(int64_t step);
