@@ -8,6 +8,7 @@
 #include "framework/ops/product_rate.h"
 #include "launch/bench_passes.h"
 #include "launch/bench_step.h"
+#include "launch/choose_device.h"
 #include "launch/commands.h"
 
 namespace keel {
@@ -43,12 +44,17 @@ int64_t peak_bytes() {
   return int64_t(usage.ru_maxrss) * 1024;
 }
 
-double product_rate(comm::World& world, DType type) {
-  return comm::all_reduce_value(world.all(), ops::measure_product_rate(type, 2048, 1));
+ops::ProductRateOptions product_options(Device device) {
+  return {.size = device.kind == DeviceKind::cuda ? 8192 : 2048, .device = device};
 }
 
-void print_rate(const char* when, DType type, double rate) {
-  fmt::print("products {}: {} 2048^3, packed weights: {:.1f} GFLOP/s\n", when, name_of(type), rate / 1e9);
+double product_rate(comm::World& world, DType type, Device device) {
+  return comm::all_reduce_value(world.all(), ops::measure_product_rate(type, product_options(device)));
+}
+
+void print_rate(const char* when, DType type, Device device, double rate) {
+  fmt::print("products {}: {} {}^3, packed weights: {:.1f} GFLOP/s\n", when, name_of(type), product_options(device).size,
+             rate / 1e9);
 }
 
 struct Timings {
@@ -119,9 +125,9 @@ FullConfig without_qk_norm(FullConfig config) {
 }
 
 void print_costs(comm::World& world, const FullConfig& config, BenchedStep& step, int64_t steps, double seconds) {
-  Cost norm{"QK-Norm", qk_norm_pass(config, step.sizes()), {}},
-      telemetry{"telemetry on every step", telemetry_pass(config, step.sizes()), {}};
-  BenchedStep plain(world, without_qk_norm(config));
+  Cost norm{"QK-Norm", qk_norm_pass(config, step.sizes(), step.device()), {}},
+      telemetry{"telemetry on every step", telemetry_pass(config, step.sizes(), step.device()), {}};
+  BenchedStep plain(world.all(), without_qk_norm(config), step.device());
   plain.run(false);
   for (int64_t i = 0; i < steps; ++i) {
     const double usual = step.run(false).total();
@@ -141,17 +147,18 @@ void run(const Arguments& arguments, comm::World& world) {
           : read_full_config(arguments.config, arguments.overrides);
   const DType type = activation_type(config), other = type == DType::f32 ? DType::bf16 : DType::f32;
   const int64_t libraries = peak_bytes();
-  const double before = product_rate(world, type);
-  BenchedStep step(world, config);
+  const Device device = choose_device(config.run, world);
+  const double before = product_rate(world, type, device);
+  BenchedStep step(world.all(), config, device);
   for (int i = 0; i < 2; ++i) step.run(false);
   const Timings timings = time_steps(step, arguments.steps);
   const int64_t peak = peak_bytes();
-  const double after = product_rate(world, type), rate = (before + after) / 2;
-  const double other_rate = product_rate(world, other);
+  const double after = product_rate(world, type, device), rate = (before + after) / 2;
+  const double other_rate = product_rate(world, other, device);
   if (world.rank() == 0) {
-    print_rate("of the other type", other, other_rate);
-    print_rate("before", type, before);
-    print_rate("after ", type, after);
+    print_rate("of the other type", other, device, other_rate);
+    print_rate("before", type, device, before);
+    print_rate("after ", type, device, after);
     if (std::abs(before - after) > 0.05 * rate)
       fmt::print("  they differ by over 5%: the machine was not quiet, and this run should not count\n");
     print_step(step, timings, rate);

@@ -4,6 +4,8 @@
 
 #include "framework/base/rng.h"
 #include "framework/ops/attention.h"
+#include "framework/ops/elementwise.h"
+#include "framework/tensor/copy.h"
 #include "framework/tensor/dispatch.h"
 #include "launch/bench_step.h"
 
@@ -12,29 +14,33 @@ namespace {
 
 // Tensors of one layer: the QKV product, q and k in attention's layout, and their gradients' places.
 struct Layer {
-  Layer(const FullConfig& config, const train::BatchSizes& sizes)
+  Layer(const FullConfig& config, const train::BatchSizes& sizes, Device device)
       : B(sizes.micro_sequences),
         T(sizes.length),
         H(config.model.attention.heads),
         G(config.model.kv_heads()),
         d(config.model.head_dim()),
         type(activation_type(config)),
-        qkv({B * T, (H + 2 * G) * d}, type),
-        d_qkv({B * T, (H + 2 * G) * d}, type),
-        q({B * T, H, d}, type),
-        k({B * T, G, d}, type),
-        weight({d}, DType::f32),
-        d_q({d}, DType::f32),
-        d_k({d}, DType::f32),
-        rope({T, config.model.rotated_features()}, DType::f32),
-        positions({B * T}, DType::i32) {
+        device(device),
+        qkv({B * T, (H + 2 * G) * d}, type, device),
+        d_qkv({B * T, (H + 2 * G) * d}, type, device),
+        q({B * T, H, d}, type, device),
+        k({B * T, G, d}, type, device),
+        weight({d}, DType::f32, device),
+        d_q({d}, DType::f32, device),
+        d_k({d}, DType::f32, device),
+        rope({T, config.model.rotated_features()}, DType::f32, device),
+        positions({B * T}, DType::i32, device) {
     ops::rope_table(rope, config.model.rope.theta);
-    for (int64_t i = 0; i < B * T; ++i) positions.tensor.as<int32_t>()[i] = int32_t(i % T);
-    for (int64_t i = 0; i < d; ++i) weight.tensor.as<float>()[i] = 1;
+    ops::fill(weight, 1);
+    const HostTensor places(positions), values(qkv);
+    for (int64_t i = 0; i < B * T; ++i) places.tensor().as<int32_t>()[i] = int32_t(i % T);
     dispatch_float(type, [&]<class E>() {
       for (int64_t i = 0; i < qkv.tensor.elements(); ++i)
-        qkv.tensor.as<E>()[i] = E(float(uniform(3, uint64_t(i)) - 0.5));
+        values.tensor().as<E>()[i] = E(float(uniform(3, uint64_t(i)) - 0.5));
     });
+    places.put_back();
+    values.put_back();
   }
 
   ops::QkNormRopeOptions options(const FullConfig& config, ops::QkNormKind kind) const {
@@ -47,21 +53,24 @@ struct Layer {
 
   int64_t B, T, H, G, d;
   DType type;
+  Device device;
   OwnedTensor qkv, d_qkv, q, k, weight, d_q, d_k, rope, positions;
 };
 
 // The two in turn, so that both see the same machine.
 template <class With, class Without>
-PassSeconds in_turn(const With& with, const Without& without) {
+PassSeconds in_turn(Device device, const With& with, const Without& without) {
   constexpr int kRounds = 15;
   std::vector<double> times[2];
+  auto time = [&](std::vector<double>& seconds, const auto& pass) {
+    const double begin = now_seconds();
+    pass();
+    Stream::current(device).synchronize();
+    seconds.push_back(now_seconds() - begin);
+  };
   for (int round = 0; round < kRounds; ++round) {
-    double begin = now_seconds();
-    with();
-    times[0].push_back(now_seconds() - begin);
-    begin = now_seconds();
-    without();
-    times[1].push_back(now_seconds() - begin);
+    time(times[0], with);
+    time(times[1], without);
   }
   return {median(times[0]), median(times[1])};
 }
@@ -73,8 +82,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-PassSeconds qk_norm_pass(const FullConfig& config, const train::BatchSizes& sizes) {
-  Layer layer(config, sizes);
+PassSeconds qk_norm_pass(const FullConfig& config, const train::BatchSizes& sizes, Device device) {
+  Layer layer(config, sizes, device);
   const auto pass = [&](ops::QkNormKind kind) {
     const bool gains = kind != ops::QkNormKind::none;
     const ops::QkNormRopeOptions options = layer.options(config, kind);
@@ -84,17 +93,18 @@ PassSeconds qk_norm_pass(const FullConfig& config, const train::BatchSizes& size
                                layer.q, layer.k, inputs, {}, {}, options);
   };
   const ops::QkNormKind kind = config.model.attention.qk_norm.kind;
-  return in_turn([&] { pass(kind); }, [&] { pass(ops::QkNormKind::none); });
+  return in_turn(device, [&] { pass(kind); }, [&] { pass(ops::QkNormKind::none); });
 }
 
-PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& sizes) {
-  Layer layer(config, sizes);
+PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& sizes, Device device) {
+  Layer layer(config, sizes, device);
   const int64_t B = layer.B, T = layer.T, H = layer.H, G = layer.G, d = layer.d;
   const ops::QkNormRopeOptions options = layer.options(config, config.model.attention.qk_norm.kind);
   ops::qk_norm_rope_forward(layer.q, layer.k, layer.inputs(options.kind != ops::QkNormKind::none), {}, options);
-  OwnedTensor out({B, T, H, d}, layer.type), log_sum_exp({B, H, T}, DType::f32), largest({H}, DType::f32),
-      entropy({H}, DType::f32), q_rms({H}, DType::f32), k_rms({G}, DType::f32), scale({H}, DType::f32);
-  for (int64_t h = 0; h < H; ++h) scale.tensor.as<float>()[h] = float(config.model.initial_scale(0));
+  auto floats = [&](const Shape& shape) { return OwnedTensor(shape, DType::f32, device); };
+  OwnedTensor out({B, T, H, d}, layer.type, device), log_sum_exp = floats({B, H, T}), largest = floats({H}),
+      entropy = floats({H}), q_rms = floats({H}), k_rms = floats({G}), scale = floats({H});
+  ops::fill(scale, float(config.model.initial_scale(0)));
   const ops::AttentionInputs inputs{.q = layer.q.tensor.reshaped({B, T, H, d}),
                                     .k = layer.k.tensor.reshaped({B, T, G, d}),
                                     .v = layer.qkv.tensor.reshaped({B, T, H + 2 * G, d}).slice(2, H + G, H + 2 * G),
@@ -104,7 +114,7 @@ PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& si
     if (telemetry) ops::qk_root_mean_square(q_rms, k_rms, layer.qkv, options);
     ops::attention_forward({out, log_sum_exp, largest, entropy}, inputs, {.want_entropy = telemetry});
   };
-  return in_turn([&] { attend(true); }, [&] { attend(false); });
+  return in_turn(device, [&] { attend(true); }, [&] { attend(false); });
 }
 
 }  // namespace keel

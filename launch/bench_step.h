@@ -5,6 +5,7 @@
 
 #include "framework/parallel/data_parallel.h"
 #include "framework/parallel/tensor_parallel.h"
+#include "framework/train/step_numbers.h"
 #include "launch/run_setup.h"
 
 namespace keel {
@@ -22,18 +23,22 @@ struct StepSeconds {
 // A model with random tokens.
 class BenchedStep {
  public:
-  BenchedStep(comm::World& world, const FullConfig& config);
+  BenchedStep(comm::Communicator& all, const FullConfig& config, Device device);
 
   StepSeconds run(bool telemetry);
   double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
   const train::BatchSizes& sizes() const { return sizes_; }
+  Device device() const { return device_; }
   // Weights, gradients and moments.
   int64_t arena_bytes();
 
  private:
   void forward_backward(StepSeconds& seconds, bool telemetry, bool last);
+  // Once the device has done what was started.
+  double settled_seconds() const;
 
   FullConfig config_;
+  Device device_;
   config::Layout layout_;
   train::BatchSizes sizes_;
   parallel::Mesh mesh_;
@@ -45,6 +50,7 @@ class BenchedStep {
  private:
   std::optional<parallel::DataParallel> reducer_;
   std::optional<optim::Adamw> optimizer_;
+  std::optional<train::StepNumbers> numbers_;
   OwnedTensor tokens_, targets_, positions_;
   int64_t updates_ = 0;
 };

@@ -1,16 +1,35 @@
 // keel doctor: what this machine and this build offer, and what they cost.
 #include "framework/base/build_config.h"
+#include "framework/base/text.h"
+#include "framework/comm/nccl.h"
 #include "framework/ops/matmul.h"
 #include "framework/ops/product_rate.h"
+#include "framework/tensor/gpu.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
 
 namespace keel {
 namespace {
 
+void print_gpus() {
+  if (!KEEL_HAS_CUDA) {
+    fmt::print("cuda      not in this build: configure with the preset cuda for GPUs\n");
+    return;
+  }
+  fmt::print("cuda      {}; {}\n", KEEL_CUDA_COMPILER, cuda::cuda_versions());
+  const int count = cuda::gpu_count();
+  for (int i = 0; i < count; ++i) {
+    const Gpu gpu = cuda::describe_gpu(i);
+    fmt::print("          cuda:{} {}, {}, compute capability {}.{}\n", i, gpu.name,
+               human_bytes(double(gpu.memory_bytes)), gpu.capability_major, gpu.capability_minor);
+  }
+  if (count == 0) fmt::print("          no device is visible: is there a driver, and what is CUDA_VISIBLE_DEVICES?\n");
+  fmt::print("nccl      {}\n", comm::nccl_versions());
+}
+
 void run(comm::World& world) {
-  const double fp32 = ops::measure_product_rate(DType::f32, 1024, 0.5),
-               bf16 = ops::measure_product_rate(DType::bf16, 1024, 0.5);
+  const double fp32 = ops::measure_product_rate(DType::f32, {.size = 1024, .seconds = 0.5}),
+               bf16 = ops::measure_product_rate(DType::bf16, {.size = 1024, .seconds = 0.5});
   if (world.rank() != 0) return;
   fmt::print("keel      {} ({}), {}, {}\n", KEEL_VERSION, KEEL_COMMIT, KEEL_COMPILER, KEEL_BUILD_TYPE);
   fmt::print("cpu       {}; {}\n", cpu_model(), cpu_features());
@@ -25,7 +44,7 @@ void run(comm::World& world) {
         "of the\n"
         "          speed of precision fp32, and saves memory only\n",
         100 * bf16 / fp32);
-  fmt::print("cuda      {}\n", KEEL_HAS_CUDA ? KEEL_CUDA_COMPILER : "not in this build");
+  print_gpus();
 }
 
 }  // namespace

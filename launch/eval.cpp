@@ -16,7 +16,8 @@ void run(const Arguments& arguments, comm::World& world) {
   if (!arguments.data.empty()) options.overrides.push_back("data.valid=" + arguments.data);
   LoadedModel model(world, options);
   const data::Dataset dataset = open_validation_data(model.config);
-  train::Evaluation evaluation(dataset, model.sizes, model.config.run.data.document_mask, arguments.sequences);
+  train::Evaluation evaluation(dataset, model.sizes, model.config.run.data.document_mask, arguments.sequences,
+                               model.device);
   const train::EvaluationResult result = evaluation.run(model.decoder, model.mesh);
   if (world.rank() != 0) return;
   fmt::print("step {}: loss {:.4f} nats per token", model.step, result.loss);

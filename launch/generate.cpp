@@ -6,6 +6,7 @@
 #include "framework/base/rng.h"
 #include "framework/data/tokenizer.h"
 #include "framework/io/files.h"
+#include "framework/tensor/copy.h"
 #include "launch/commands.h"
 #include "launch/compare_text.h"
 #include "launch/loaded_model.h"
@@ -52,12 +53,19 @@ std::vector<float> next_logits(LoadedModel& model, std::vector<int32_t>& context
   const int64_t T = int64_t(context.size());
   std::vector<int32_t> positions(context.size());
   std::iota(positions.begin(), positions.end(), 0);
-  const auto ids = [&](std::vector<int32_t>& values) { return Tensor(values.data(), {1, T}, DType::i32); };
+  const auto there = [&](std::vector<int32_t>& values) {
+    OwnedTensor ids({1, T}, DType::i32, model.device);
+    copy(ids, Tensor(values.data(), {1, T}, DType::i32));
+    return ids;
+  };
+  const OwnedTensor tokens = there(context), places = there(positions);
   const int64_t columns = model.decoder.classifier().table->local[0];
-  OwnedTensor own({1, columns}, DType::f32), gathered({model.group.size(), columns}, DType::f32);
-  model.decoder.next_logits(own, {ids(context), {}, ids(positions), {}});
+  OwnedTensor own({1, columns}, DType::f32, model.device);
+  OwnedTensor gathered({model.group.size(), columns}, DType::f32, model.device);
+  model.decoder.next_logits(own, {tokens, {}, places, {}});
   model.group.gather(gathered, own);
-  const float* values = gathered.tensor.as<float>();
+  const HostTensor host(gathered);
+  const float* values = host.tensor().as<float>();
   return {values, values + model.config.model.vocab.value()};
 }
 

@@ -1,6 +1,7 @@
 #include "launch/loaded_model.h"
 
 #include "checkpoints/agreement.h"
+#include "launch/choose_device.h"
 
 namespace keel {
 namespace {
@@ -35,10 +36,11 @@ std::string qk_norm_text(const models::DecoderConfig& model) {
 LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
     : config(stored_config(world, options)),
       sizes(sizes_of(config, options)),
+      device(choose_device(config.run, world)),
       mesh(world.all(), options.as_data_ranks ? 1 : world.size()),
       group(mesh.tensor()),
       decoder(config.model) {
-  decoder.allocate(decoder_layout(config, mesh, group, {sizes.micro_sequences, sizes.length}, false));
+  decoder.allocate(decoder_layout(config, {device, mesh, group}, {sizes.micro_sequences, sizes.length}, false));
   checkpoints::together(world.all(), [&] {
     io::IoThread io;
     step = checkpoints::read_contents(io, options.path).state.progress.step;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoints/reader.h"
+#include "framework/comm/world.h"
 #include "framework/io/io_thread.h"
 #include "launch/run_setup.h"
 
@@ -26,6 +27,7 @@ class LoadedModel {
   FullConfig config;
   int64_t step = 0;
   train::BatchSizes sizes;
+  Device device;
   parallel::Mesh mesh;
   parallel::TensorParallel group;
   models::Decoder decoder;

@@ -84,13 +84,13 @@ DType activation_type(const FullConfig& config) {
   return config.run.precision == config::Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
-models::DecoderLayout decoder_layout(const FullConfig& config, const parallel::Mesh& mesh, nn::TensorGroup& group,
-                                     nn::BatchShape batch, bool training) {
-  return {.parameters = {.device = {},
+models::DecoderLayout decoder_layout(const FullConfig& config, const Place& place, nn::BatchShape batch,
+                                     bool training) {
+  return {.parameters = {.device = place.device,
                          .activation = activation_type(config),
-                         .tensor = mesh.tensor_position(),
-                         .data_ranks = mesh.data().size()},
-          .group = &group,
+                         .tensor = place.mesh.tensor_position(),
+                         .data_ranks = place.mesh.data().size()},
+          .group = &place.group,
           .batch = batch,
           .training = training};
 }

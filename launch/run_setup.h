@@ -1,7 +1,7 @@
 // From a resolved config to the parts of a run, for every subcommand that needs a model: train, eval, generate, bench.
 #pragma once
 
-#include "framework/comm/world.h"
+#include "framework/comm/communicator.h"
 #include "framework/config/run_config.h"
 #include "framework/data/dataset.h"
 #include "framework/parallel/mesh.h"
@@ -36,7 +36,13 @@ data::Dataset open_validation_data(const FullConfig& config);
 train::BatchSizes batch_sizes(const FullConfig& config, const config::Layout& layout);
 
 DType activation_type(const FullConfig& config);
-models::DecoderLayout decoder_layout(const FullConfig& config, const parallel::Mesh& mesh, nn::TensorGroup& group,
-                                     nn::BatchShape batch, bool training);
+
+// Where a model runs, and who shares it.
+struct Place {
+  Device device;
+  const parallel::Mesh& mesh;
+  nn::TensorGroup& group;
+};
+models::DecoderLayout decoder_layout(const FullConfig& config, const Place& place, nn::BatchShape batch, bool training);
 
 }  // namespace keel

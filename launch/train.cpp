@@ -14,6 +14,7 @@
 #include "framework/train/replica_hook.h"
 #include "framework/train/time_limit_hook.h"
 #include "framework/train/watch_hook.h"
+#include "launch/choose_device.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
 #include "launch/loaded_model.h"
@@ -45,6 +46,7 @@ class TrainingRun {
         additions_(additions),
         layout_(config::check_layout(config_.run, world.size())),
         directory_(config_.run.log.directory + "/" + config_.run.name),
+        device_(choose_device(config_.run, world)),
         decoder_(config_.model),
         training_data_(open_training_data(config_)),
         order_(training_data_.training_order(uint64_t(config_.run.seed))),
@@ -70,6 +72,7 @@ class TrainingRun {
   RunAdditions additions_;
   config::Layout layout_;
   std::string directory_, environment_;
+  Device device_;
   models::Decoder decoder_;
   data::Dataset training_data_;
   data::SampleOrder order_;
@@ -119,7 +122,9 @@ void TrainingRun::announce() {
 train::Throughput TrainingRun::throughput() {
   const nn::ModelCost cost = decoder_.cost(sizes_.length);
   const double products = 6.0 * double(cost.product_parameters);
-  const double own = ops::measure_product_rate(activation_type(config_), 1024, 0.3);
+  const bool on_gpu = device_.kind == DeviceKind::cuda;
+  const double own = ops::measure_product_rate(activation_type(config_),
+                                               {.size = on_gpu ? 8192 : 1024, .seconds = 0.3, .device = device_});
   return {.operations_full = products + cost.attention_operations,
           .operations_causal = products + cost.attention_operations / 2,
           .peak_operations_per_second = comm::all_reduce_value(world_.all(), own)};
@@ -197,12 +202,12 @@ RunEnding TrainingRun::run() {
   check_qk_clip(config_);
   prepare_data();
   claim_directory();
-  decoder_.allocate(decoder_layout(config_, mesh_, group_, {sizes_.micro_sequences, sizes_.length}, true));
+  decoder_.allocate(decoder_layout(config_, {device_, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
   announce();
 
   const config::RunConfig& run = config_.run;
   const train::Throughput throughput = this->throughput();
-  train::StepBatches batches(training_data_, sizes_, run.data.document_mask);
+  train::StepBatches batches(training_data_, sizes_, run.data.document_mask, device_);
   train::Trainer trainer(decoder_, mesh_, batches, order_, trainer_options(run));
   train::StabilityHook stability(stability_options(run.stability));
   train::TimeLimitHook time_limit(run.train.stop_after ? double(run.train.stop_after->count()) : 0, signal_came,
@@ -214,7 +219,7 @@ RunEnding TrainingRun::run() {
   std::optional<train::Evaluation> evaluation;
   std::optional<train::EvaluationHook> evaluation_hook;
   if (validation_data_) {
-    evaluation.emplace(*validation_data_, sizes_, run.data.document_mask, run.eval.sequences.value_or(0));
+    evaluation.emplace(*validation_data_, sizes_, run.data.document_mask, run.eval.sequences.value_or(0), device_);
     evaluation_hook.emplace(*evaluation, decoder_, mesh_, files,
                             train::EvaluationTimes{run.eval.every.value_or(0), run.total_steps(), run.eval.first});
   }

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <functional>
 
+#include "framework/comm/world.h"
 #include "framework/train/step_report.h"
 #include "launch/run_setup.h"
 

@@ -30,6 +30,7 @@ elseif(KEEL_CUDA STREQUAL nvcc)
   set(KEEL_CUDA_COMPILER "nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${KEEL_CUDA_ARCHITECTURES}")
 elseif(KEEL_CUDA STREQUAL host)
   find_package(CUDAToolkit 13 REQUIRED)  # its headers
+  find_package(nccl REQUIRED MODULE)     # and NCCL's
   find_package(Boost REQUIRED COMPONENTS context)
   set(KEEL_CUDA_COMPILER "executed on the CPU by tests/support/cuda_host")
 else()
@@ -41,7 +42,7 @@ if(KEEL_CUDA STREQUAL nvcc)
   # {fmt} leaves constexpr out under nvcc unless told otherwise, and then does not compile as C++20.
   target_compile_definitions(keel_device INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
   target_include_directories(keel_device INTERFACE ${PROJECT_SOURCE_DIR}/framework/ops)
-  target_link_libraries(keel_device INTERFACE CUDA::cudart_static CUDA::cublasLt)
+  target_link_libraries(keel_device INTERFACE CUDA::cudart_static CUDA::cublasLt nccl::nccl)
 elseif(KEEL_CUDA STREQUAL host)
   target_link_libraries(keel_device INTERFACE keel_cuda_host)
 endif()

@@ -65,16 +65,32 @@ function(keel_test name)
   endif()
 endfunction()
 
-# keel_mpi_test(NAME RANKS 1 2 4 SOURCES x_test.cpp DEPENDS keel::comm): the same binary under mpirun, once per rank
-# count. Its main (tests/support/mpi_main.cpp) starts MPI, and a failure on any rank fails the test.
+# keel_mpi_test(NAME RANKS 1 2 4 SOURCES x_test.cpp DEPENDS keel::comm [DEVICE_RANKS 1 2]): the same binary under mpirun,
+# once per rank count. Its main (tests/support/mpi_main.cpp) starts MPI, and a failure on any rank fails the test. With
+# DEVICE_RANKS, a build with CUDA also runs it on as many GPUs (or their stand-in) as NAME_N_ranks_cuda, label "device".
+# WHOLE_MODELS: on the stand-in each kernel runs once only; the ops' own tests run it twice and compare.
 function(keel_mpi_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS;RANKS" ${ARGN})
+  cmake_parse_arguments(ARG "WHOLE_MODELS" "" "SOURCES;DEPENDS;LABELS;RANKS;DEVICE_RANKS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
   target_link_libraries(test_${name} PRIVATE ${ARG_DEPENDS} MPI::MPI_C GTest::gtest GTest::gmock)
   foreach(ranks ${ARG_RANKS})
-    add_test(NAME ${name}_${ranks}_ranks
-             COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:test_${name}>)
-    set_tests_properties(${name}_${ranks}_ranks PROPERTIES TIMEOUT 300 LABELS "mpi;${ARG_LABELS}" PROCESSORS 2
-      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1")
+    keel_add_mpi_test(${name}_${ranks}_ranks ${name} ${ranks} "mpi;${ARG_LABELS}" "OMP_NUM_THREADS=1")
   endforeach()
+  if(KEEL_HAS_CUDA AND ARG_DEVICE_RANKS)
+    add_dependencies(device_tests test_${name})
+    set(environment "OMP_NUM_THREADS=1;KEEL_TEST_DEVICE=cuda")
+    if(ARG_WHOLE_MODELS)
+      list(APPEND environment KEEL_CUDA_HOST_CHECK=0)
+    endif()
+    foreach(ranks ${ARG_DEVICE_RANKS})
+      keel_add_mpi_test(${name}_${ranks}_ranks_cuda ${name} ${ranks} "mpi;device;${ARG_LABELS}" "${environment}")
+    endforeach()
+  endif()
+endfunction()
+
+function(keel_add_mpi_test test name ranks labels environment)
+  add_test(NAME ${test}
+           COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:test_${name}>)
+  set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS "${labels}" PROCESSORS 2 ENVIRONMENT
+    "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;${environment}")
 endfunction()

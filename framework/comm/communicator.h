@@ -3,13 +3,15 @@
 // - Arguments are contiguous tensors (outputs first); they carry sizes, type and device, and all three are checked.
 //   Types: fp32, bf16, int32, int64, fp64. Zero elements are fine. A violation is an internal error.
 // - Every rank calls the collective verbs in the same order with the same sizes; waits may come in any order.
-// - Sums add in rank order, in the type itself, bf16 in fp32 with one rounding at the end. So a sum has the same bits
-// on
-//   all ranks, for any position in the tensor, and for all_reduce as for reduce_scatter followed by all_gather.
-//   max keeps a NaN.
+// - On the CPU sums add in rank order, in the type itself, bf16 in fp32 with one rounding at the end. So a sum has the
+//   same bits on all ranks, for any position in the tensor, and for all_reduce as for reduce_scatter followed by
+//   all_gather. On GPUs the order is NCCL's: nccl.h says what remains. max keeps a NaN.
+// - wait() means: what this thread does next sees the outputs and may change the inputs. On the CPU it returns when the
+//   verb has ended. On a GPU what comes next is what is started on Stream::current; the host goes on at once.
 // - Tensors on the meta device are checked, and nothing is sent: this is how memory is planned.
 // - A communicator and all that was split from it belong to one thread; other threads get their own from World.
-// - A rank that waits longer than the time limit throws "comm timeout: ..." with rank, verb, size and missing ranks.
+// - A rank that waits longer than the time limit throws "comm timeout: ..." with rank, verb, size and, on the CPU, the
+//   missing ranks.
 #pragma once
 
 #include <memory>
@@ -37,8 +39,8 @@ class Operation {
   ~Operation() = default;
 };
 
-// A started verb, as its caller sees it. Until it has ended, inputs may be read only and outputs not touched, and the
-// communicator must live. Destroying a request waits for it, unless an exception is passing: then only briefly.
+// A started verb, as its caller sees it. Until it was waited for, inputs may be read only and outputs not touched, and
+// the communicator must live. Destroying a request waits for it, unless an exception is passing: then only briefly.
 class Request {
  public:
   Request() = default;  // already ended

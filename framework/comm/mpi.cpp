@@ -22,9 +22,7 @@ class MpiCommunicator final : public Communicator {
   }
   void poll() override { engine_->poll(); }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override;
-  double set_time_limit(double seconds) override {
-    return std::exchange(engine_->options.time_limit_seconds, seconds);
-  }
+  double set_time_limit(double seconds) override { return std::exchange(engine_->options.time_limit_seconds, seconds); }
 
  private:
   Request do_all_reduce(Tensor out, ConstTensor in, Reduction reduction) override {
@@ -77,7 +75,7 @@ class MpiCommunicator final : public Communicator {
 };
 
 std::unique_ptr<Communicator> wrap(MPI_Comm comm, std::shared_ptr<MpiEngine> engine, std::string_view name) {
-  MpiGroup group{comm, 0, 1, std::string(name)};
+  MpiGroup group{{0, 1, std::string(name)}, comm};
   KEEL_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   KEEL_MPI(MPI_Comm_rank(comm, &group.rank));
   KEEL_MPI(MPI_Comm_size(comm, &group.size));

@@ -192,11 +192,6 @@ std::string MpiOperation::missing_ranks() {
   return missing.size() > kNamed ? names + fmt::format(" and {} more", missing.size() - kNamed) : names;
 }
 
-std::string MpiOperation::text() const {
-  return fmt::format("rank {} of {} in group '{}', {} of {} {} elements", group_->rank, group_->size, group_->name,
-                     label_.verb, label_.elements, name_of(label_.dtype));
-}
-
 MpiOperation& MpiEngine::take() {
   if (kept_) std::rethrow_exception(std::exchange(kept_, nullptr));
   require(!broken_, "a message was given up after an earlier error; nothing can be sent any more");

@@ -5,6 +5,7 @@
 #include <exception>
 #include <vector>
 
+#include "framework/comm/label.h"
 #include "framework/comm/mpi.h"
 
 namespace keel::comm {
@@ -29,18 +30,8 @@ struct Steps {
 };
 
 // One group of ranks as operations see it.
-struct MpiGroup {
+struct MpiGroup : Place {
   MPI_Comm comm = MPI_COMM_NULL;
-  int rank = 0;
-  int size = 1;
-  std::string name;
-};
-
-// What a verb is called in messages.
-struct Label {
-  const char* verb = "";
-  int64_t elements = 0;
-  DType dtype = DType::f32;
 };
 
 class MpiEngine;
@@ -100,7 +91,7 @@ class MpiOperation final : public Operation {
   void recycle();
   void cancel_receives() noexcept;
   std::string missing_ranks();
-  std::string text() const;
+  std::string text() const { return comm::text(*group_, label_); }
 
   MpiEngine& engine_;
   const MpiGroup* group_ = nullptr;

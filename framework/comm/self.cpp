@@ -1,15 +1,19 @@
 // The group of one rank.
-#include <cstring>
 #include <deque>
 #include <vector>
 
 #include "framework/comm/communicator.h"
+#include "framework/tensor/copy.h"
 
 namespace keel::comm {
 namespace {
 
-void copy(const Tensor& out, const ConstTensor& in) {
-  if (out.data() != in.data()) std::memcpy(out.data(), in.data(), size_t(in.size_bytes()));
+// Sizes and types have been compared; shapes may differ.
+Tensor flat(const Tensor& x) {
+  return x.reshaped({x.elements()});
+}
+ConstTensor flat(const ConstTensor& x) {
+  return x.reshaped({x.elements()});
 }
 
 // A recv that was started before its send.
@@ -34,16 +38,11 @@ class Receive final : public Operation {
   std::deque<std::unique_ptr<Receive>>& all_;
 };
 
-struct Message {
-  std::vector<std::byte> bytes;
-  DType dtype;
-};
-
-void deliver(const Tensor& out, const void* data, int64_t size_bytes, DType dtype) {
-  require(size_bytes == out.size_bytes() && dtype == out.dtype(),
-          "recv: {} bytes of {} were sent where {} bytes of {} are expected", size_bytes, name_of(dtype),
-          out.size_bytes(), name_of(out.dtype()));
-  if (size_bytes > 0) std::memcpy(out.data(), data, size_t(size_bytes));
+void deliver(const Tensor& out, const ConstTensor& in) {
+  require(in.elements() == out.elements() && in.dtype() == out.dtype(),
+          "recv: {} elements of {} were sent where {} of {} are expected", in.elements(), name_of(in.dtype()),
+          out.elements(), name_of(out.dtype()));
+  copy(flat(out), flat(in));
 }
 
 class SelfCommunicator final : public Communicator {
@@ -68,29 +67,29 @@ class SelfCommunicator final : public Communicator {
   Request do_send(ConstTensor x, int) override {
     for (auto& receive : receives_) {
       if (std::exchange(receive->received, true)) continue;
-      deliver(receive->out, x.data(), x.size_bytes(), x.dtype());
+      deliver(receive->out, x);
       return {};
     }
-    auto* bytes = static_cast<const std::byte*>(x.data());
-    messages_.push_back({std::vector(bytes, bytes + x.size_bytes()), x.dtype()});
+    const OwnedTensor& message = messages_.emplace_back(Shape{x.elements()}, x.dtype(), x.device());
+    copy(message, flat(x));
     return {};
   }
 
   Request do_recv(Tensor x, int) override {
     if (messages_.empty()) return Request(*receives_.emplace_back(std::make_unique<Receive>(x, receives_)));
-    Message message = std::move(messages_.front());
+    const OwnedTensor message = std::move(messages_.front());
     messages_.pop_front();
-    deliver(x, message.bytes.data(), int64_t(message.bytes.size()), message.dtype);
+    deliver(x, message);
     return {};
   }
 
   static Request copied(const Tensor& out, const ConstTensor& in) {
-    copy(out, in);
+    if (out.data() != in.data()) copy(flat(out), flat(in));
     return {};
   }
 
   std::deque<std::unique_ptr<Receive>> receives_;
-  std::deque<Message> messages_;
+  std::deque<OwnedTensor> messages_;
 };
 
 }  // namespace

@@ -10,7 +10,9 @@
 
 #include "framework/base/log.h"
 #include "framework/base/text.h"
+#include "framework/comm/gpu_choice.h"
 #include "framework/comm/launcher.h"
+#include "framework/comm/nccl.h"
 
 namespace keel::comm {
 namespace {
@@ -70,14 +72,14 @@ MpiSession::~MpiSession() {
   if (owner_ && !ended && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
-World::World(const WorldOptions& options) : options_(options.mpi) {
+World::World(const WorldOptions& options) : options_(options) {
   int rank = 0, size = 1;
   KEEL_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   KEEL_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
   log::set_speaker({.rank = rank});
   check_launcher(environment, rank, size);
   check_all_reachable(rank, size, options.start_limit_seconds);
-  all_ = make_mpi_communicator(MPI_COMM_WORLD, options_, "all");
+  all_ = make_mpi_communicator(MPI_COMM_WORLD, options.mpi, "all");
   KEEL_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &io_comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
   measure_host();
@@ -86,7 +88,7 @@ World::World(const WorldOptions& options) : options_(options.mpi) {
 World::World(const World& parent, int color) : options_(parent.options_) {
   KEEL_MPI(MPI_Comm_split(parent.comm_, color, parent.rank(), &comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
-  all_ = make_mpi_communicator(comm_, options_, "group");
+  all_ = make_mpi_communicator(comm_, options_.mpi, "group");
   KEEL_MPI(MPI_Comm_dup(comm_, &io_comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
   host_ = parent.host_;
@@ -124,8 +126,24 @@ void World::measure_host() {
   if (all_->rank() == 0 && !given && !advice.empty()) log::warning("{}", advice);
 }
 
+Device World::use_gpu() {
+  const Device device = choose_gpu(*all_, host_, local_rank_, local_size_);
+  const int ranks = size();
+  const double usual_seconds = all_->set_time_limit(options_.start_limit_seconds);
+  try {
+    all_ = make_nccl_communicator(std::move(all_), device);
+    check_gpus_reach_each_other(*all_, device);
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                fmt::format("the GPUs of the {} ranks could not be brought together (this one is {} of host {}): {}",
+                            ranks, device.text(), host_, error.what()));
+  }
+  all_->set_time_limit(usual_seconds);
+  return device;
+}
+
 std::unique_ptr<Communicator> World::another(std::string_view name) const {
-  return make_mpi_communicator(comm_, options_, name);
+  return make_mpi_communicator(comm_, options_.mpi, name);
 }
 
 std::string World::on_rank_0(const std::function<std::string()>& f) {

@@ -45,7 +45,7 @@ class World {
 
   int rank() const { return all_->rank(); }
   int size() const { return all_->size(); }
-  // Among the ranks that share this host's memory; the number of the GPU to use.
+  // Among the ranks that share this host's memory.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
   const std::string& host() const { return host_; }
@@ -54,6 +54,10 @@ class World {
 
   // Of the thread that made the World.
   Communicator& all() { return *all_; }
+  // From here on all(), another object than before, and what is split from it carry tensors of the GPU that this
+  // returns, too (nccl.h). Throws an input error where a rank has no GPU to itself, an internal error where the GPUs
+  // cannot reach each other within the start's limit. Collective, once.
+  Device use_gpu();
   // All ranks, for one other thread (checkpoint exchange). Collective.
   std::unique_ptr<Communicator> another(std::string_view name) const;
   // All ranks, for parallel HDF5 in the I/O thread; nothing else is sent there. Owned by World.
@@ -69,7 +73,7 @@ class World {
   MPI_Comm comm_ = MPI_COMM_WORLD;
   MPI_Comm io_comm_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> all_;
-  MpiOptions options_;
+  WorldOptions options_;
   std::string host_;
   int local_rank_ = 0;
   int local_size_ = 1;

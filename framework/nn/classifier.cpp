@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/ops/elementwise.h"
+#include "framework/tensor/copy.h"
 
 namespace keel::nn {
 namespace {
@@ -36,28 +37,23 @@ void Classifier::combine(const ops::CrossEntropyStatistics& statistics, Context&
   context.group->sum(statistics.logit_sum);
 }
 
-ops::CrossEntropySums Classifier::forward_backward(Tensor dx, Tensor x, ConstTensor targets, float factor,
-                                                   const LossOptions& loss, Context& context) const {
+void Classifier::forward_backward(Tensor sums, Tensor dx, const Inputs& in, const LossOptions& loss,
+                                  Context& context) const {
   const ops::CrossEntropyOptions options = this->options(loss);
-  const int64_t columns = table->local[0], n = x.size(0);
-  ops::CrossEntropySums sums;
-  context.group->enter_forward(x);
+  const int64_t columns = table->local[0], n = in.x.size(0);
+  context.group->enter_forward(in.x);
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     const int64_t end = std::min(n, begin + kChunk);
     auto scope = context.scratch.scope();
     Tensor logits = context.scratch.take_rows(end - begin, columns, DType::f32);
     ops::CrossEntropyStatistics statistics = take_statistics(end - begin, context.scratch);
-    ConstTensor rows = x.slice(0, begin, end), wanted = targets.slice(0, begin, end);
+    ConstTensor rows = in.x.slice(0, begin, end), wanted = in.targets.slice(0, begin, end);
     ops::linear_forward(logits, rows, packed_);
     ops::cross_entropy_statistics(statistics, logits, wanted, options);
     combine(statistics, context);
-    ops::CrossEntropySums chunk = ops::cross_entropy_loss(statistics, wanted, options);
-    sums.loss += chunk.loss;
-    sums.z_loss += chunk.z_loss;
-    sums.counted += chunk.counted;
-    sums.finite += chunk.finite;
+    ops::cross_entropy_loss(sums, statistics, wanted, options);
     if (!dx.defined()) continue;
-    ops::cross_entropy_gradient(logits, statistics, wanted, factor, options);
+    ops::cross_entropy_gradient(logits, statistics, wanted, in.factor, options);
     Tensor d_logits = logits;
     if (context.activation != DType::f32) {
       d_logits = context.scratch.take_rows(end - begin, columns, context.activation);
@@ -67,18 +63,18 @@ ops::CrossEntropySums Classifier::forward_backward(Tensor dx, Tensor x, ConstTen
     ops::linear_backward_weight(table->gradient, d_logits, rows);
   }
   if (dx.defined()) context.group->enter_backward(dx);
-  return sums;
 }
 
-ops::CrossEntropySums Classifier::evaluate(Tensor x, ConstTensor targets, Context& context) const {
-  return forward_backward({}, x, targets, 0, {}, context);
+void Classifier::evaluate(Tensor sums, Tensor x, ConstTensor targets, Context& context) const {
+  forward_backward(sums, {}, {x, targets, {}}, {}, context);
 }
 
 void Classifier::logits(Tensor logits, Tensor x, Context& context) const {
   ops::linear_forward(logits, x, packed_);
   auto scope = context.scratch.scope();
   ops::CrossEntropyStatistics statistics = take_statistics(x.size(0), context.scratch);
-  OwnedTensor none({x.size(0)}, DType::i32, x.device());
+  Tensor none = context.scratch.take({x.size(0)}, DType::i32);
+  zero(none);
   ops::cross_entropy_statistics(statistics, logits, none, options({}));
 }
 

@@ -26,7 +26,7 @@ struct ModelTelemetry {
 };
 
 struct StepOptions {
-  float factor = 1;  // 1 / counted tokens of the global batch
+  ConstTensor factor;  // [1] fp32 where the model lies: 1 / counted tokens of the global batch
   LossOptions loss;
   bool telemetry = false;  // also entropy and root mean squares
   // Called during backward when every gradient declared at or after this parameter's index is complete, last parameters
@@ -51,9 +51,10 @@ class Model {
   virtual void refresh() = 0;
   // Before the first micro-batch of a step.
   virtual void begin_step() = 0;
-  // Accumulates gradients. Sums are this rank's; equal on the ranks of a tensor group.
-  virtual ops::CrossEntropySums forward_backward(const TokenBatch& batch, const StepOptions& options) = 0;
-  virtual ops::CrossEntropySums evaluate(const TokenBatch& batch) = 0;
+  // Accumulates gradients and sums ([4] fp64 where the model lies: ops::CrossEntropySums). Sums are this rank's; equal
+  // on the ranks of a tensor group.
+  virtual void forward_backward(Tensor sums, const TokenBatch& batch, const StepOptions& options) = 0;
+  virtual void evaluate(Tensor sums, const TokenBatch& batch) = 0;
   // The next token's logits after each sequence's last token: [B, vocabulary of this rank] fp32.
   virtual void next_logits(Tensor logits, const TokenBatch& batch) = 0;
   virtual const ModelTelemetry& telemetry() const = 0;
@@ -61,7 +62,7 @@ class Model {
   virtual ModelCost cost(int64_t length) const = 0;
   // After an update of the master weights and before they are rounded and shared: keeps gains and scales within the
   // config's bounds, and with factors [L, H of this rank] (QKNORM.md section 6, QK-clip) scales what bounds each head's
-  // logits. Returns whether it changed weights that have a rounded copy.
+  // logits. Returns whether it may have changed weights that have a rounded copy.
   virtual bool clip_weights(ConstTensor factors) = 0;
   // What a real step takes from the two arenas, and packed weights.
   virtual int64_t activation_bytes() const = 0;

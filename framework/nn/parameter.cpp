@@ -5,6 +5,7 @@
 
 #include "framework/base/rng.h"
 #include "framework/ops/elementwise.h"
+#include "framework/tensor/copy.h"
 
 namespace keel::nn {
 namespace {
@@ -113,12 +114,14 @@ void ParameterSet::initialise(uint64_t seed) {
   for (Parameter& parameter : parameters_) {
     if (parameter.master.device().is_meta()) return;
     uint64_t key = key_of(seed, "init/" + parameter.spec.name);
-    float* values = parameter.master.as<float>();
+    const HostTensor host(parameter.master);
+    float* values = host.tensor().as<float>();
     for_each_run(parameter, [&](int64_t logical, int64_t local, int64_t count) {
 #pragma omp parallel for schedule(static)
       for (int64_t i = 0; i < count; ++i)
         values[local + i] = float(initial_value(parameter.spec.init, key, logical + i));
     });
+    host.put_back();
   }
   round_to_compute();
 }

@@ -1,12 +1,22 @@
 #include "framework/ops/adamw.h"
 
+#include <cmath>
+
 #include "framework/ops/adamw_cpu.h"
 #include "framework/ops/adamw_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {
 
-double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& step) {
+AdamwRates adamw_rates(const AdamwStep& step, const AdamwOptions& options) {
+  require(step.updates >= 1, "adamw: update {}, the first is 1", step.updates);
+  const auto updates = double(step.updates);
+  return {float(step.lr / (1 - std::pow(options.beta1, updates))), float(1 / (1 - std::pow(options.beta2, updates))),
+          float(step.decay)};
+}
+
+void adamw(Tensor change, const AdamwState& state, ConstTensor gradient, const AdamwControls& controls,
+           const AdamwOptions& options) {
   require(gradient.dims() == 1, "adamw works on flat arenas, not on {}", gradient.shape());
   for (const ConstTensor& tensor :
        {ConstTensor(state.master), ConstTensor(state.moment1), ConstTensor(state.moment2), gradient}) {
@@ -19,9 +29,13 @@ double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& ste
     require(state.compute.dtype() == DType::bf16, "adamw: a {} compute copy, must be bf16",
             name_of(state.compute.dtype()));
   }
-  require(step.updates >= 1, "adamw: update {}, the first is 1", step.updates);
-  const DeviceKind device = device_of(gradient, state.master, state.moment1, state.moment2, state.compute);
-  return run_twin(device, cpu::adamw, cuda::adamw, state, gradient, step);
+  require_scalar("adamw: the change", change, DType::f64);
+  for (auto [x, size] : {std::pair(controls.rates, 3), {controls.gate, 2}})
+    require(x.shape() == Shape{size} && x.dtype() == DType::f32, "adamw: controls {} {}, must be fp32 [{}]",
+            name_of(x.dtype()), x.shape(), size);
+  const DeviceKind device = device_of(gradient, change, state.master, state.moment1, state.moment2, state.compute,
+                                      controls.rates, controls.gate);
+  run_twin(device, cpu::adamw, cuda::adamw, change, state, gradient, controls, options);
 }
 
 }  // namespace keel::ops

@@ -1,7 +1,5 @@
 #include "framework/ops/adamw_cpu.h"
 
-#include <cmath>
-
 #include "framework/ops/threads.h"
 #include "framework/tensor/dispatch.h"
 
@@ -19,14 +17,14 @@ namespace keel::ops::HWY_NAMESPACE {
 // Every element sees the same operations, in a vector or in a tail, so that a slice has the whole's bits.
 // Returns the sum of squares of the change of the weights.
 template <class Store>
-double update(const AdamwState& state, const float* gradient, const AdamwStep& step, const Store& store_compute) {
+double update(const AdamwState& state, const float* gradient, const cpu::AdamwFactors& factors,
+              const Store& store_compute) {
   float *master = state.master.as<float>(), *moment1 = state.moment1.as<float>(), *moment2 = state.moment2.as<float>();
-  // lr m / c1 / (sqrt(v / c2) + eps) = m * rate / (sqrt(v * inverse2) + eps); powers in double, rounded once.
-  const Vec rate = splat(float(step.lr / (1 - std::pow(step.beta1, double(step.updates)))));
-  const Vec inverse2 = splat(float(1 / (1 - std::pow(step.beta2, double(step.updates)))));
-  const Vec beta1 = splat(float(step.beta1)), rest1 = splat(float(1 - step.beta1));
-  const Vec beta2 = splat(float(step.beta2)), rest2 = splat(float(1 - step.beta2));
-  const Vec gradient_scale = splat(step.gradient_scale), eps = splat(step.eps), decay = splat(step.decay);
+  // lr m / c1 / (sqrt(v / c2) + eps) = m * rate / (sqrt(v * inverse2) + eps)
+  const Vec rate = splat(factors.rate), inverse2 = splat(factors.inverse2), decay = splat(factors.decay);
+  const Vec beta1 = splat(factors.beta1), rest1 = splat(factors.rest1);
+  const Vec beta2 = splat(factors.beta2), rest2 = splat(factors.rest2);
+  const Vec gradient_scale = splat(factors.gradient_scale), eps = splat(factors.eps);
   DoubleVec low = hn::Zero(F64()), high = low;
   for_vectors(size_t(state.master.elements()), [&](size_t i, auto lanes) HWY_ATTR {
     const Vec g = hn::Mul(load(gradient + i, lanes), gradient_scale);
@@ -45,10 +43,10 @@ double update(const AdamwState& state, const float* gradient, const AdamwStep& s
   return sum_of(low, high);
 }
 
-double update_range(const AdamwState& state, ConstTensor gradient, const AdamwStep& step) {
-  if (!state.compute.defined()) return update(state, gradient.as<float>(), step, [](Vec, size_t, auto) HWY_ATTR {});
+double update_range(const AdamwState& state, ConstTensor gradient, const cpu::AdamwFactors& factors) {
+  if (!state.compute.defined()) return update(state, gradient.as<float>(), factors, [](Vec, size_t, auto) HWY_ATTR {});
   bf16* compute = state.compute.as<bf16>();
-  return update(state, gradient.as<float>(), step,
+  return update(state, gradient.as<float>(), factors,
                 [=](Vec value, size_t i, auto lanes) HWY_ATTR { store(value, compute + i, lanes); });
 }
 
@@ -60,7 +58,28 @@ namespace keel::ops::cpu {
 
 HWY_EXPORT(update_range);
 
-double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& step) {
+namespace {
+
+AdamwFactors factors_of(const AdamwControls& controls, const AdamwOptions& options) {
+  const float *rates = controls.rates.as<float>(), *gate = controls.gate.as<float>();
+  return {.made = gate[1] != 0,
+          .rate = rates[0],
+          .inverse2 = rates[1],
+          .decay = controls.decayed ? rates[2] : 0,
+          .beta1 = float(options.beta1),
+          .rest1 = float(1 - options.beta1),
+          .beta2 = float(options.beta2),
+          .rest2 = float(1 - options.beta2),
+          .gradient_scale = gate[0],
+          .eps = float(options.eps)};
+}
+
+}  // namespace
+
+void adamw(Tensor change, const AdamwState& state, ConstTensor gradient, const AdamwControls& controls,
+           const AdamwOptions& options) {
+  const AdamwFactors factors = factors_of(controls, options);
+  if (!factors.made) return;
   constexpr int kChunks = 64;  // fixed: the sum does not depend on the thread count
   const int64_t n = gradient.elements();
   double squares[kChunks] = {};
@@ -70,12 +89,12 @@ double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& ste
       const AdamwState of_part{part(state.master), part(state.moment1), part(state.moment2),
                                state.compute.defined() ? part(state.compute) : Tensor()};
       const ConstTensor slice = gradient.slice(0, n * chunk / kChunks, n * (chunk + 1) / kChunks);
-      squares[chunk] = HWY_DYNAMIC_DISPATCH(update_range)(of_part, slice, step);
+      squares[chunk] = HWY_DYNAMIC_DISPATCH(update_range)(of_part, slice, factors);
     }
   });
   double total = 0;
   for (double chunk : squares) total += chunk;
-  return total;
+  *change.as<double>() += total;
 }
 
 }  // namespace keel::ops::cpu

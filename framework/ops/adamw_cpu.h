@@ -5,6 +5,15 @@
 
 namespace keel::ops::cpu {
 
-double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& step);
+// What the loop over the elements reads.
+struct AdamwFactors {
+  bool made;
+  float rate, inverse2, decay;
+  float beta1, rest1, beta2, rest2;
+  float gradient_scale, eps;
+};
+
+void adamw(Tensor change, const AdamwState& state, ConstTensor gradient, const AdamwControls& controls,
+           const AdamwOptions& options);
 
 }  // namespace keel::ops::cpu

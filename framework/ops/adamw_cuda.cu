@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "framework/ops/adamw_cuda.h"
 #include "framework/ops/kernel.h"
 #include "framework/ops/partial_sums_cuda.h"
@@ -14,13 +12,22 @@ struct Arrays {
   const float* gradient;
 };
 
-// Powers and differences are taken in double on the host and rounded once, as in the CPU twin.
+struct Controls {
+  const float *rates, *gate;
+  float beta1, rest1, beta2, rest2, eps;
+  bool decayed;
+};
+
 struct Factors {
   float rate;      // lr / (1 - beta1^updates)
   float inverse2;  // 1 / (1 - beta2^updates)
   float beta1, rest1, beta2, rest2;
   float gradient_scale, eps, decay;
 };
+
+__device__ __forceinline__ Factors factors_of(const Controls& c) {
+  return {c.rates[0], c.rates[1], c.beta1, c.rest1, c.beta2, c.rest2, c.gate[0], c.eps, c.decayed ? c.rates[2] : 0.f};
+}
 
 struct Element {
   float master, moment1, moment2;
@@ -38,7 +45,9 @@ __device__ __forceinline__ Element updated(const Element& before, float gradient
 
 // partial [blocks] = each block's sum of squares of the change.
 template <int N, bool kCopy>
-__global__ void __launch_bounds__(kThreads) update(double* partial, Arrays a, Factors factors, int64_t n) {
+__global__ void __launch_bounds__(kThreads) update(double* partial, Arrays a, Controls controls, int64_t n) {
+  const Factors factors = factors_of(controls);
+  if (controls.gate[1] == 0) n = 0;
   double squares = 0;
   for_elements<N>(n, [&]<int W>(int64_t i, Width<W>) {
     float w[W], m[W], v[W], g[W];
@@ -64,23 +73,17 @@ __global__ void __launch_bounds__(kThreads) update(double* partial, Arrays a, Fa
   if (device::thread_index().x == 0) partial[device::block_index().x] = squares;
 }
 
-Factors factors_of(const AdamwStep& step) {
-  return {float(step.lr / (1 - std::pow(step.beta1, double(step.updates)))),
-          float(1 / (1 - std::pow(step.beta2, double(step.updates)))),
-          float(step.beta1),
-          float(1 - step.beta1),
-          float(step.beta2),
-          float(1 - step.beta2),
-          step.gradient_scale,
-          step.eps,
-          step.decay};
+Controls controls_of(const AdamwControls& controls, const AdamwOptions& options) {
+  return {at<float>(controls.rates), at<float>(controls.gate), float(options.beta1), float(1 - options.beta1),
+          float(options.beta2),      float(1 - options.beta2), float(options.eps),   controls.decayed};
 }
 
 }  // namespace
 
-double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& step) {
+void adamw(Tensor change, const AdamwState& state, ConstTensor gradient, const AdamwControls& controls,
+           const AdamwOptions& options) {
   const int64_t n = gradient.elements();
-  if (n == 0) return 0;
+  if (n == 0) return;
   const Device device = gradient.device();
   const int width = width_of(state.master, state.moment1, state.moment2, state.compute, gradient);
   const unsigned blocks = blocks_for(device, (n + width - 1) / width);
@@ -90,9 +93,9 @@ double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& ste
   dispatch_width(width, [&]<int N>() {
     launch(state.compute.defined() ? update<N, true> : update<N, false>, blocks, kThreads,
            kThreads / device::kWarp * sizeof(double), keel::cuda::current_stream(device), partial, arrays,
-           factors_of(step), n);
+           controls_of(controls, options), n);
   });
-  return total_of_partial_sums(device, partial, blocks);
+  add_partial_sums(change, partial, blocks);
 }
 
 }  // namespace keel::ops::cuda

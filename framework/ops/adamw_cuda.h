@@ -5,6 +5,7 @@
 
 namespace keel::ops::cuda {
 
-double adamw(const AdamwState& state, ConstTensor gradient, const AdamwStep& step);
+void adamw(Tensor change, const AdamwState& state, ConstTensor gradient, const AdamwControls& controls,
+           const AdamwOptions& options);
 
 }  // namespace keel::ops::cuda

@@ -61,25 +61,28 @@ void cross_entropy_rescale(const CrossEntropyStatistics& statistics, ConstTensor
            cuda::cross_entropy_rescale, statistics, global_maximum);
 }
 
-CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics& statistics, ConstTensor targets,
-                                    const CrossEntropyOptions& options) {
+void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                        const CrossEntropyOptions& options) {
   const char* op = "cross_entropy_loss";
+  require(sums.shape() == Shape{4} && sums.dtype() == DType::f64, "{}: sums must be fp64 [4], not {} {}", op,
+          name_of(sums.dtype()), sums.shape());
   check_statistics(op, statistics, targets.elements());
   check_targets(op, targets, targets.elements(), options);
-  return run_twin(
-      device_of(targets, statistics.maximum, statistics.sum_exp, statistics.target_logit, statistics.logit_sum),
-      cpu::cross_entropy_loss, cuda::cross_entropy_loss, statistics, targets, options);
+  run_twin(
+      device_of(targets, sums, statistics.maximum, statistics.sum_exp, statistics.target_logit, statistics.logit_sum),
+      cpu::cross_entropy_loss, cuda::cross_entropy_loss, sums, statistics, targets, options);
 }
 
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets, float factor,
-                            const CrossEntropyOptions& options) {
+void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                            ConstTensor factor, const CrossEntropyOptions& options) {
   const char* op = "cross_entropy_gradient";
+  require_scalar(op, factor, DType::f32);
   check_logits(op, logits, options);
   check_statistics(op, statistics, logits.size(0));
   check_targets(op, targets, logits.size(0), options);
-  run_twin(
-      device_of(logits, targets, statistics.maximum, statistics.sum_exp, statistics.target_logit, statistics.logit_sum),
-      cpu::cross_entropy_gradient, cuda::cross_entropy_gradient, logits, statistics, targets, factor, options);
+  run_twin(device_of(logits, targets, factor, statistics.maximum, statistics.sum_exp, statistics.target_logit,
+                     statistics.logit_sum),
+           cpu::cross_entropy_gradient, cuda::cross_entropy_gradient, logits, statistics, targets, factor, options);
 }
 
 }  // namespace keel::ops

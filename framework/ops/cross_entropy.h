@@ -36,19 +36,20 @@ void cross_entropy_statistics(const CrossEntropyStatistics& statistics, Tensor l
 // sum_exp *= exp(maximum - global_maximum), maximum = global_maximum: after which sum_exp may be added over ranks.
 void cross_entropy_rescale(const CrossEntropyStatistics& statistics, ConstTensor global_maximum);
 
-// What the chunk adds to the step, in double: sums over counted rows.
+// Sums over counted rows, as they lie in a tensor [4] fp64.
 struct CrossEntropySums {
   double loss = 0;    // without the z-loss
   double z_loss = 0;  // z * lse^2
-  int64_t counted = 0;
-  int64_t finite = 0;  // rows with a finite loss; below `counted` something overflowed
+  double counted = 0;
+  double finite = 0;  // rows with a finite loss; below `counted` something overflowed
 };
-CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics& statistics, ConstTensor targets,
-                                    const CrossEntropyOptions& options);
+// sums [4] fp64 += what these rows add.
+void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                        const CrossEntropyOptions& options);
 
 // logits (as statistics left them) are overwritten by factor * d objective / d logit, soft-cap's derivative included.
-// factor is 1 / (counted tokens of the global batch).
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets, float factor,
-                            const CrossEntropyOptions& options);
+// factor [1] fp32 is 1 / (counted tokens of the global batch).
+void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                            ConstTensor factor, const CrossEntropyOptions& options);
 
 }  // namespace keel::ops

@@ -196,29 +196,30 @@ void cross_entropy_rescale(const CrossEntropyStatistics& statistics, ConstTensor
   }
 }
 
-CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics& statistics, ConstTensor targets,
-                                    const CrossEntropyOptions& options) {
+void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                        const CrossEntropyOptions& options) {
   const double smoothing = options.label_smoothing;
-  CrossEntropySums sums;
+  double own[4] = {};
   for (int64_t row = 0; row < targets.elements(); ++row) {
     if (targets.as<int32_t>()[row] < 0) continue;
     const double maximum = statistics.maximum.as<float>()[row], sum = statistics.sum_exp.as<float>()[row];
     const double log_sum_exp = maximum + std::log(sum);
     double loss = log_sum_exp - (1 - smoothing) * double(statistics.target_logit.as<float>()[row]);
     if (smoothing > 0) loss -= smoothing * double(statistics.logit_sum.as<float>()[row]) / double(options.vocabulary);
-    sums.loss += loss;
-    sums.z_loss += double(options.z_loss) * log_sum_exp * log_sum_exp;
-    ++sums.counted;
-    sums.finite += std::isfinite(loss) ? 1 : 0;
+    own[0] += loss;
+    own[1] += double(options.z_loss) * log_sum_exp * log_sum_exp;
+    own[2] += 1;
+    own[3] += std::isfinite(loss) ? 1 : 0;
   }
-  return sums;
+  for (int i = 0; i < 4; ++i) sums.as<double>()[i] += own[i];
 }
 
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets, float factor,
-                            const CrossEntropyOptions& options) {
+void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                            ConstTensor factor, const CrossEntropyOptions& options) {
   for_parts(logits.size(0), parts_for(logits), [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(gradient_rows)
-    (logits.slice(0, begin, end), rows_of(statistics, begin, end), targets.slice(0, begin, end), factor, options);
+    (logits.slice(0, begin, end), rows_of(statistics, begin, end), targets.slice(0, begin, end), *factor.as<float>(),
+     options);
   });
 }
 

@@ -2,7 +2,6 @@
 
 #include "framework/ops/cross_entropy_cuda.h"
 #include "framework/ops/kernel.h"
-#include "framework/tensor/buffer.h"
 
 // A block takes a row of logits. Bytes from and to memory, for each logit of e bytes: statistics read e (and write e
 // where there is a soft-cap), the gradient reads e and writes e. Chunks have a few hundred rows, so that blocks are
@@ -118,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// One block; sums [4] = loss, z-loss, counted, finite.
+// One block; sums [4] += loss, z-loss, counted, finite.
 __global__ void __launch_bounds__(kThreads)
     add_losses(double* sums, Statistics of, const int32_t* targets, int64_t n, CrossEntropyOptions options) {
   const double smoothing = double(options.label_smoothing);
@@ -136,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const double total = block_sum(own[i], device::shared_memory<double>());
-    if (device::thread_index().x == 0) sums[i] = total;
+    if (device::thread_index().x == 0) sums[i] += total;
   }
 }
 
@@ -165,13 +164,13 @@ __device__ RowGradient row_gradient(const T* own, const Statistics& of, int64_t 
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kRowThreads)
-    gradient_rows(Logits logits, Statistics of, const int32_t* targets, float factor, CrossEntropyOptions options) {
+__global__ void __launch_bounds__(kRowThreads) gradient_rows(Logits logits, Statistics of, const int32_t* targets,
+                                                             const float* factor, CrossEntropyOptions options) {
   T* row = own_row<T>(logits);
   const int32_t id = targets[device::block_index().x];
   const int64_t target = target_column(id, logits), written = id < 0 ? 0 : logits.real;
   RowGradient* shared = device::shared_memory<RowGradient>();
-  if (device::thread_index().x == 0 && id >= 0) *shared = row_gradient(row, of, target, double(factor), options);
+  if (device::thread_index().x == 0 && id >= 0) *shared = row_gradient(row, of, target, double(*factor), options);
   device::sync_threads();
   if (id >= 0) {
     const RowGradient gradient = *shared;
@@ -235,29 +234,21 @@ void cross_entropy_rescale(const CrossEntropyStatistics& statistics, ConstTensor
          at<float>(statistics.maximum), at<float>(statistics.sum_exp), at<float>(global_maximum), n);
 }
 
-CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics& statistics, ConstTensor targets,
-                                    const CrossEntropyOptions& options) {
-  constexpr int64_t kBytes = 4 * sizeof(double);
-  thread_local const Buffer host = Buffer::pinned(kBytes);
-  const Device where = targets.device();
-  const cudaStream_t stream = keel::cuda::current_stream(where);
-  auto* sums = reinterpret_cast<double*>(keel::cuda::workspace(where, kBytes));
-  launch(add_losses, 1, kThreads, kThreads / device::kWarp * sizeof(double), stream, sums, statistics_of(statistics),
+void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                        const CrossEntropyOptions& options) {
+  launch(add_losses, 1, kThreads, kThreads / device::kWarp * sizeof(double),
+         keel::cuda::current_stream(targets.device()), at<double>(sums), statistics_of(statistics),
          at<int32_t>(targets), targets.elements(), options);
-  KEEL_CUDA(cudaMemcpyAsync(host.data(), sums, size_t(kBytes), cudaMemcpyDeviceToHost, stream));
-  KEEL_CUDA(cudaStreamSynchronize(stream));
-  const auto* values = reinterpret_cast<const double*>(host.data());
-  return {values[0], values[1], int64_t(values[2]), int64_t(values[3])};
 }
 
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets, float factor,
-                            const CrossEntropyOptions& options) {
+void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                            ConstTensor factor, const CrossEntropyOptions& options) {
   const int width = logits_width(logits);
   dispatch_device_float(logits.dtype(), [&]<class T>() {
     dispatch_width(width, [&]<int N>() {
       launch(gradient_rows<T, N>, unsigned(logits.size(0)), threads_for(logits, width), sizeof(RowGradient),
              keel::cuda::current_stream(logits.device()), logits_of(logits, options), statistics_of(statistics),
-             at<int32_t>(targets), factor, options);
+             at<int32_t>(targets), at<float>(factor), options);
     });
   });
 }

@@ -8,10 +8,9 @@ namespace keel::ops::cuda {
 void cross_entropy_statistics(const CrossEntropyStatistics& statistics, Tensor logits, ConstTensor targets,
                               const CrossEntropyOptions& options);
 void cross_entropy_rescale(const CrossEntropyStatistics& statistics, ConstTensor global_maximum);
-// Waits for the device.
-CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics& statistics, ConstTensor targets,
-                                    const CrossEntropyOptions& options);
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets, float factor,
-                            const CrossEntropyOptions& options);
+void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                        const CrossEntropyOptions& options);
+void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
+                            ConstTensor factor, const CrossEntropyOptions& options);
 
 }  // namespace keel::ops::cuda

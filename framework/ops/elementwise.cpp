@@ -44,14 +44,10 @@ void scale(Tensor y, float factor) {
   run_twin(device_of(y), cpu::scale, cuda::scale, y, factor);
 }
 
-double sum_of_squares(ConstTensor x) {
-  require_dense("sum_of_squares", x);
-  return run_twin(device_of(x), cpu::sum_of_squares, cuda::sum_of_squares, x);
-}
-
-double sum(ConstTensor x) {
-  require_dense("sum", x);
-  return run_twin(device_of(x), cpu::sum, cuda::sum, x);
+void add_sum_of_squares(Tensor total, ConstTensor x) {
+  require_dense("add_sum_of_squares", x);
+  require_scalar("add_sum_of_squares", total, DType::f64);
+  run_twin(device_of(x, total), cpu::add_sum_of_squares, cuda::add_sum_of_squares, total, x);
 }
 
 }  // namespace keel::ops

@@ -12,8 +12,7 @@ void add(Tensor y, ConstTensor a, ConstTensor b);
 void fill(Tensor y, float value);
 void scale(Tensor y, float factor);
 
-// Sum of squares in double, fp32 or bf16 input. NaN or Inf in x gives NaN or Inf.
-double sum_of_squares(ConstTensor x);
-double sum(ConstTensor x);
+// total [1] fp64 += the sum of squares of x, fp32 or bf16. NaN or Inf in x gives NaN or Inf.
+void add_sum_of_squares(Tensor total, ConstTensor x);
 
 }  // namespace keel::ops

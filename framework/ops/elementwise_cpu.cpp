@@ -56,20 +56,14 @@ void fill_row(Tensor y, float value) {
   });
 }
 
-template <class T>
-double total(const T* x, int64_t n, bool squares) {
+double squares_of_row(ConstTensor x) {
   DoubleVec low = hn::Zero(F64()), high = low;
-  if (squares)
-    for_vectors(size_t(n), [&](size_t i, auto lanes) HWY_ATTR { add_squares(load(x + i, lanes), low, high); });
-  if (!squares)
-    for_vectors(size_t(n), [&](size_t i, auto lanes) HWY_ATTR { add_values(load(x + i, lanes), low, high); });
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const T* values = x.as<T>();
+    for_vectors(size_t(x.elements()),
+                [&](size_t i, auto lanes) HWY_ATTR { add_squares(load(values + i, lanes), low, high); });
+  });
   return sum_of(low, high);
-}
-
-double row_total(ConstTensor x, bool squares) {
-  double result = 0;
-  dispatch_float(x.dtype(), [&]<class T>() { result = total(x.as<T>(), x.elements(), squares); });
-  return result;
 }
 
 // sums [columns] = the column sums of x, added in fp32 over up to 64 rows at a time and then to the whole.
@@ -104,7 +98,7 @@ HWY_EXPORT(convert_row);
 HWY_EXPORT(add_row);
 HWY_EXPORT(scale_row);
 HWY_EXPORT(fill_row);
-HWY_EXPORT(row_total);
+HWY_EXPORT(squares_of_row);
 HWY_EXPORT(column_sums);
 
 namespace {
@@ -117,21 +111,6 @@ void for_flat(const F& f, const Tensors&... tensors) {
   const int64_t n = std::get<0>(std::tie(tensors...)).elements();
   for_parts(n, parts_of(n, kGrain),
             [&](int, int64_t begin, int64_t end) { f(tensors.reshaped({n}).slice(0, begin, end)...); });
-}
-
-double reduced(ConstTensor x, bool squares) {
-  constexpr int kChunks = 64;  // fixed: the sum does not depend on the thread count
-  const int64_t n = x.elements();
-  const ConstTensor flat = x.reshaped({n});
-  double partial[kChunks] = {};
-  for_parts(kChunks, parts_of(n, kGrain), [&](int, int64_t begin, int64_t end) {
-    for (int64_t chunk = begin; chunk < end; ++chunk)
-      partial[chunk] =
-          HWY_DYNAMIC_DISPATCH(row_total)(flat.slice(0, n * chunk / kChunks, n * (chunk + 1) / kChunks), squares);
-  });
-  double result = 0;
-  for (double chunk : partial) result += chunk;
-  return result;
 }
 
 }  // namespace
@@ -169,12 +148,19 @@ void scale(Tensor y, float factor) {
   for_flat([&](Tensor y) { HWY_DYNAMIC_DISPATCH(scale_row)(y, factor); }, y);
 }
 
-double sum_of_squares(ConstTensor x) {
-  return reduced(x, true);
-}
-
-double sum(ConstTensor x) {
-  return reduced(x, false);
+void add_sum_of_squares(Tensor total, ConstTensor x) {
+  constexpr int kChunks = 64;  // fixed: the sum does not depend on the thread count
+  const int64_t n = x.elements();
+  const ConstTensor flat = x.reshaped({n});
+  double partial[kChunks] = {};
+  for_parts(kChunks, parts_of(n, kGrain), [&](int, int64_t begin, int64_t end) {
+    for (int64_t chunk = begin; chunk < end; ++chunk)
+      partial[chunk] =
+          HWY_DYNAMIC_DISPATCH(squares_of_row)(flat.slice(0, n * chunk / kChunks, n * (chunk + 1) / kChunks));
+  });
+  double sum = 0;
+  for (double chunk : partial) sum += chunk;
+  *total.as<double>() += sum;
 }
 
 void add_column_sums(float* sums, const Rows& x, int64_t rows, int64_t columns) {

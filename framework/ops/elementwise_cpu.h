@@ -9,8 +9,7 @@ void convert(Tensor y, ConstTensor x);
 void add(Tensor y, ConstTensor a, ConstTensor b);
 void fill(Tensor y, float value);
 void scale(Tensor y, float factor);
-double sum_of_squares(ConstTensor x);
-double sum(ConstTensor x);
+void add_sum_of_squares(Tensor total, ConstTensor x);
 
 // A matrix with dense rows, in fp32 or bf16.
 struct Rows {

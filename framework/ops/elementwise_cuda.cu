@@ -63,34 +63,18 @@ __global__ void __launch_bounds__(kThreads) scale_flat(Y* y, float factor, int64
   });
 }
 
-// partial [blocks] = each block's share of sum x or sum x^2, added in double.
-template <class X, int N, bool kSquares>
-__global__ void __launch_bounds__(kThreads) sum_flat(double* partial, const X* x, int64_t n) {
+// partial [blocks] = each block's share of sum x^2, added in double.
+template <class X, int N>
+__global__ void __launch_bounds__(kThreads) sum_squares(double* partial, const X* x, int64_t n) {
   double own = 0;
   for_elements<N>(n, [&]<int W>(int64_t i, Width<W>) {
     float values[W];
     load(values, x + i);
 #pragma unroll
-    for (int j = 0; j < W; ++j) own += kSquares ? double(values[j]) * double(values[j]) : double(values[j]);
+    for (int j = 0; j < W; ++j) own += double(values[j]) * double(values[j]);
   });
   own = block_sum(own, device::shared_memory<double>());
   if (device::thread_index().x == 0) partial[device::block_index().x] = own;
-}
-
-template <bool kSquares>
-double reduced(ConstTensor x) {
-  const int64_t n = x.elements();
-  if (n == 0) return 0;
-  const int width = width_of(x);
-  const unsigned blocks = blocks_for(x.device(), (n + width - 1) / width);
-  double* partial = partial_sums(x.device(), blocks);
-  dispatch_device_float(x.dtype(), [&]<class X>() {
-    dispatch_width(width, [&]<int N>() {
-      launch(sum_flat<X, N, kSquares>, blocks, kThreads, kThreads / device::kWarp * sizeof(double),
-             keel::cuda::current_stream(x.device()), partial, at<X>(x), n);
-    });
-  });
-  return total_of_partial_sums(x.device(), partial, blocks);
 }
 
 // f<N>(blocks, stream) for a flat pass over y and the others.
@@ -157,12 +141,19 @@ void scale(Tensor y, float factor) {
   });
 }
 
-double sum_of_squares(ConstTensor x) {
-  return reduced<true>(x);
-}
-
-double sum(ConstTensor x) {
-  return reduced<false>(x);
+void add_sum_of_squares(Tensor total, ConstTensor x) {
+  const int64_t n = x.elements();
+  if (n == 0) return;
+  const int width = width_of(x);
+  const unsigned blocks = blocks_for(x.device(), (n + width - 1) / width);
+  double* partial = partial_sums(x.device(), blocks);
+  dispatch_device_float(x.dtype(), [&]<class X>() {
+    dispatch_width(width, [&]<int N>() {
+      launch(sum_squares<X, N>, blocks, kThreads, kThreads / device::kWarp * sizeof(double),
+             keel::cuda::current_stream(x.device()), partial, at<X>(x), n);
+    });
+  });
+  add_partial_sums(total, partial, blocks);
 }
 
 }  // namespace keel::ops::cuda

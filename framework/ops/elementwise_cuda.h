@@ -9,8 +9,6 @@ void convert(Tensor y, ConstTensor x);
 void add(Tensor y, ConstTensor a, ConstTensor b);
 void fill(Tensor y, float value);
 void scale(Tensor y, float factor);
-// These wait for the device.
-double sum_of_squares(ConstTensor x);
-double sum(ConstTensor x);
+void add_sum_of_squares(Tensor total, ConstTensor x);
 
 }  // namespace keel::ops::cuda

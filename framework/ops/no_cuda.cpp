@@ -10,7 +10,9 @@
 #include "framework/ops/logit_scale_cuda.h"
 #include "framework/ops/matmul_cuda.h"
 #include "framework/ops/norm_cuda.h"
+#include "framework/ops/qk_clip_cuda.h"
 #include "framework/ops/qk_norm_rope_cuda.h"
+#include "framework/ops/update_gate_cuda.h"
 
 namespace keel::ops::cuda {
 namespace {
@@ -27,7 +29,7 @@ void activation_forward(Tensor, ConstTensor, ActivationKind) {
 void activation_backward(Tensor, Tensor, ConstTensor, ConstTensor, ActivationKind) {
   refuse();
 }
-double adamw(const AdamwState&, ConstTensor, const AdamwStep&) {
+void adamw(Tensor, const AdamwState&, ConstTensor, const AdamwControls&, const AdamwOptions&) {
   refuse();
 }
 void attention_forward(const AttentionOutputs&, const AttentionInputs&, const AttentionOptions&) {
@@ -52,10 +54,7 @@ void fill(Tensor, float) {
 void scale(Tensor, float) {
   refuse();
 }
-double sum_of_squares(ConstTensor) {
-  refuse();
-}
-double sum(ConstTensor) {
+void add_sum_of_squares(Tensor, ConstTensor) {
   refuse();
 }
 void cross_entropy_statistics(const CrossEntropyStatistics&, Tensor, ConstTensor, const CrossEntropyOptions&) {
@@ -64,10 +63,11 @@ void cross_entropy_statistics(const CrossEntropyStatistics&, Tensor, ConstTensor
 void cross_entropy_rescale(const CrossEntropyStatistics&, ConstTensor) {
   refuse();
 }
-CrossEntropySums cross_entropy_loss(const CrossEntropyStatistics&, ConstTensor, const CrossEntropyOptions&) {
+void cross_entropy_loss(Tensor, const CrossEntropyStatistics&, ConstTensor, const CrossEntropyOptions&) {
   refuse();
 }
-void cross_entropy_gradient(Tensor, const CrossEntropyStatistics&, ConstTensor, float, const CrossEntropyOptions&) {
+void cross_entropy_gradient(Tensor, const CrossEntropyStatistics&, ConstTensor, ConstTensor,
+                            const CrossEntropyOptions&) {
   refuse();
 }
 void embedding_forward(Tensor, ConstTensor, ConstTensor, int64_t, float) {
@@ -112,6 +112,21 @@ void qk_norm_rope_backward(const QkNormRopeGradients&, ConstTensor, ConstTensor,
   refuse();
 }
 void qk_root_mean_square(Tensor, Tensor, ConstTensor, const QkNormRopeOptions&) {
+  refuse();
+}
+void qk_clip_factors(Tensor, ConstTensor, ConstTensor, double) {
+  refuse();
+}
+void smallest_of_rows(Tensor, ConstTensor) {
+  refuse();
+}
+void scale_rows(Tensor, ConstTensor, float) {
+  refuse();
+}
+void clamp(Tensor, float, float) {
+  refuse();
+}
+void update_gate(Tensor, Tensor, const UpdateGateInputs&, double) {
   refuse();
 }
 

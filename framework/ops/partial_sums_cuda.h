@@ -4,13 +4,13 @@
 
 #include <cstdint>
 
-#include "framework/tensor/device.h"
+#include "framework/tensor/tensor.h"
 
 namespace keel::ops::cuda {
 
 // Where a kernel with that many blocks leaves its partial sums, on the current stream: [blocks].
 double* partial_sums(Device device, int64_t blocks);
-// Their total. Waits for the device.
-double total_of_partial_sums(Device device, const double* partial, int64_t blocks);
+// total [1] fp64 += their sum.
+void add_partial_sums(Tensor total, const double* partial, int64_t blocks);
 
 }  // namespace keel::ops::cuda

@@ -5,22 +5,28 @@
 
 #include "framework/ops/elementwise.h"
 #include "framework/ops/matmul.h"
+#include "framework/tensor/stream.h"
 
 namespace keel::ops {
 
-double measure_product_rate(DType dtype, int64_t size, double seconds) {
+double measure_product_rate(DType dtype, const ProductRateOptions& options) {
+  const int64_t size = options.size;
+  const Stream& stream = Stream::current(options.device);
   require(size > 0, "a product rate needs a size above 0, not {}", size);
   using Clock = std::chrono::steady_clock;
-  OwnedTensor x({size, size}, dtype), w({size, size}, dtype), y({size, size}, dtype);
+  OwnedTensor x({size, size}, dtype, options.device), w({size, size}, dtype, options.device);
+  OwnedTensor y({size, size}, dtype, options.device);
   fill(x, 0.5f);
   fill(w, 0.25f);
   PackedWeight packed;
   packed.refresh(w);
   linear_forward(y, x, packed);
+  stream.synchronize();
   double best_seconds = 0, spent_seconds = 0;
-  for (int repetition = 0; repetition < 3 || spent_seconds < seconds; ++repetition) {
+  for (int repetition = 0; repetition < 3 || spent_seconds < options.seconds; ++repetition) {
     auto start = Clock::now();
     linear_forward(y, x, packed);
+    stream.synchronize();
     double one_seconds = std::chrono::duration<double>(Clock::now() - start).count();
     spent_seconds += one_seconds;
     best_seconds = repetition == 0 ? one_seconds : std::min(best_seconds, one_seconds);

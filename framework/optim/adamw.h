@@ -19,27 +19,15 @@ struct Span {
   int64_t size() const { return end - begin; }
 };
 
-// What one update is told. Gains and biases are not decayed: the arena says so, by an explicit property of its
-// parameters.
-struct Update {
-  double lr = 0;
-  double decay = 0;           // the whole factor on decayed weights: lr * weight_decay, or independent of lr
-  double gradient_scale = 1;  // clipping
-  int64_t updates = 1;        // accepted ones, this one counted: the bias correction
-};
-
-struct AdamwOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-};
-
 class Adamw {
  public:
-  Adamw(nn::ParameterSet& parameters, std::vector<Span> spans, const AdamwOptions& options);
+  Adamw(nn::ParameterSet& parameters, std::vector<Span> spans, const ops::AdamwOptions& options);
 
-  // Updates master weights and their compute copies. Returns the sum of squares of the change of counted spans.
-  double step(const Update& update);
+  // Updates master weights and their compute copies. change [1] fp64 += the sum of squares of the change of counted
+  // spans. rates and gate lie where the parameters do (ops::AdamwControls). Gains and biases are not decayed: the arena
+  // says so, by an explicit property of its parameters.
+  void step(Tensor change, ConstTensor rates, ConstTensor gate);
+  ops::AdamwRates rates(const ops::AdamwStep& step) const { return ops::adamw_rates(step, options_); }
 
   const std::vector<Span>& spans() const { return spans_; }
   // [span size] fp32, for checkpoints.
@@ -53,8 +41,9 @@ class Adamw {
   std::vector<Span> spans_;
   std::vector<int64_t> offsets_;  // of each span in the moments
   int64_t moment2_begin_ = 0;
-  AdamwOptions options_;
+  ops::AdamwOptions options_;
   Buffer moments_;
+  OwnedTensor uncounted_;  // where the other spans' change goes
 };
 
 }  // namespace keel::optim

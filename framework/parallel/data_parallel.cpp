@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "framework/ops/elementwise.h"
+#include "framework/tensor/copy.h"
 
 namespace keel::parallel {
 
@@ -105,24 +106,25 @@ void DataParallel::sum_shared(SharedParts& shared) {
   each([](Tensor part, Tensor packed) { ops::convert(part, packed); });
 }
 
-double DataParallel::gradient_norm() {
-  double squares = 0;
-  for (const Tensor& part : counted_) squares += ops::sum_of_squares(part);
-  squares = comm::all_reduce_value(mesh_.tensor(), squares);
-  squares = comm::all_reduce_value(mesh_.data(), squares);
-  return std::sqrt(squares);
+void DataParallel::gradient_squares(Tensor squares) {
+  for (const Tensor& part : counted_) ops::add_sum_of_squares(squares, part);
+  mesh_.tensor().all_reduce(squares);
+  mesh_.data().all_reduce(squares);
 }
 
 std::string DataParallel::first_gradient_not_finite() {
   const std::deque<nn::Parameter>& all = parameters_.all();
-  auto index = int64_t(all.size());
+  const OwnedTensor squares({int64_t(all.size())}, DType::f64, parameters_.arenas().front().gradient.device());
   for (const Span& piece : pieces_)
-    for (size_t i = 0; i < all.size(); ++i) {
-      const int64_t begin = std::max(piece.begin, all[i].offset_elements);
-      const int64_t end = std::min(piece.end, all[i].offset_elements + all[i].local.elements());
-      if (piece.arena != all[i].arena || begin >= end) continue;
-      if (!std::isfinite(ops::sum_of_squares(gradient({piece.arena, begin, end})))) index = std::min(index, int64_t(i));
+    for (int64_t i = 0; i < int64_t(all.size()); ++i) {
+      const int64_t begin = std::max(piece.begin, all[size_t(i)].offset_elements);
+      const int64_t end = std::min(piece.end, all[size_t(i)].offset_elements + all[size_t(i)].local.elements());
+      if (piece.arena != all[size_t(i)].arena || begin >= end) continue;
+      ops::add_sum_of_squares(squares.tensor.slice(0, i, i + 1), gradient({piece.arena, begin, end}));
     }
+  const HostTensor host(squares);
+  const double* of = host.tensor().as<double>();
+  int64_t index = std::find_if_not(of, of + all.size(), [](double x) { return std::isfinite(x); }) - of;
   index = -comm::all_reduce_value(mesh_.world(), -index, comm::Reduction::max);
   return index < int64_t(all.size()) ? all[size_t(index)].spec.name : std::string();
 }

@@ -21,8 +21,9 @@ class DataParallel {
   void gradients_complete(size_t first_parameter);
   // Waits for what was started and sums over the tensor axis. Afterwards the own pieces hold the sums over all ranks.
   void finish_gradients();
-  // Of the summed gradients, each logical element counted once; the same bits on all ranks. NaN or Inf where one is.
-  double gradient_norm();
+  // squares [1] fp64, zero before, = the sum of squares of the summed gradients, each logical element counted once; the
+  // same bits on all ranks. NaN or Inf where one is.
+  void gradient_squares(Tensor squares);
   // The name of the first parameter whose summed gradient has a value that is not finite, over all ranks; "" where
   // none has. Collective.
   std::string first_gradient_not_finite();

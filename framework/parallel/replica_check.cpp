@@ -3,12 +3,15 @@
 #include <cstring>
 #include <vector>
 
+#include "framework/tensor/copy.h"
+
 namespace keel::parallel {
 namespace {
 
 // FNV-1a by 64-bit words.
 int64_t hash_of(ConstTensor tensor) {
-  const auto* bytes = static_cast<const std::byte*>(tensor.data());
+  const HostTensor host(tensor);
+  const auto* bytes = static_cast<const std::byte*>(host.tensor().data());
   const int64_t size_bytes = tensor.elements() * bytes_of(tensor.dtype());
   uint64_t hash = 14695981039346656037ull;
   for (int64_t at = 0; at < size_bytes; at += 8) {

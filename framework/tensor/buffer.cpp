@@ -3,10 +3,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "framework/base/build_config.h"
 #include "framework/base/text.h"
 #include "framework/tensor/buffer_cuda.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel {
 namespace {
@@ -41,7 +43,9 @@ Buffer Buffer::pinned(int64_t size_bytes) {
   return buffer;
 }
 
+// Releasing GPU memory waits for the GPU.
 void Buffer::Free::operator()(std::byte* data) const {
+  if (kind != Kind::mapped && std::uncaught_exceptions() > 0) WaitGuard::unwind_all();
   if (kind == Kind::mapped) munmap(data, size_t(size_bytes));
   if (kind == Kind::device) cuda::release(data);
   if (kind == Kind::pinned) cuda::release_pinned(data);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "framework/tensor/copy_cuda.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel {
 namespace {
@@ -37,14 +38,38 @@ void copy_async(Tensor to, ConstTensor from, const Stream& stream) {
   const CopyRows rows = rows_of(to, from);
   const bool on_cpu = to.device().kind == DeviceKind::cpu && from.device().kind == DeviceKind::cpu;
   if (on_cpu) copy_on_cpu(rows);
-  if (!on_cpu) cuda::copy_rows(rows, stream.native());
+  if (!on_cpu) cuda::copy_rows(rows, stream.device(), stream.native());
+}
+
+void zero(Tensor x) {
+  require(x.contiguous(), "zero: {} is not contiguous", x.shape());
+  if (x.device().is_meta() || x.elements() == 0) return;
+  if (x.device().kind == DeviceKind::cpu) std::memset(x.data(), 0, size_t(x.size_bytes()));
+  if (x.device().kind == DeviceKind::cuda)
+    cuda::zero(x.data(), x.size_bytes(), x.device(), Stream::current(x.device()).native());
 }
 
 void copy(Tensor to, ConstTensor from) {
   const bool from_gpu = from.device().kind == DeviceKind::cuda;
   const Stream& stream = Stream::current(from_gpu ? from.device() : to.device());
+  const bool waits = from_gpu != (to.device().kind == DeviceKind::cuda);
+  if (waits && WaitGuard::any()) stream.synchronize();  // a copy of ordinary memory waits for the stream unguarded
   copy_async(to, from, stream);
-  if (from_gpu != (to.device().kind == DeviceKind::cuda)) stream.synchronize();
+  if (waits) stream.synchronize();
+}
+
+HostTensor::HostTensor(ConstTensor tensor)
+    : there_(const_cast<void*>(tensor.data()), tensor.shape(), tensor.dtype(), tensor.device()) {
+  require(tensor.contiguous(), "{} is not contiguous", tensor.shape());
+  here_ = there_;
+  if (tensor.device().kind != DeviceKind::cuda) return;
+  copy_ = OwnedTensor(tensor.shape(), tensor.dtype());
+  here_ = copy_;
+  copy(here_, there_);
+}
+
+void HostTensor::put_back() const {
+  if (copy_.tensor.defined()) copy(there_, here_);
 }
 
 }  // namespace keel

@@ -4,7 +4,8 @@
 
 namespace keel::cuda {
 
-void copy_rows(const CopyRows& rows, void* stream) {
+void copy_rows(const CopyRows& rows, Device device, void* stream) {
+  KEEL_CUDA(cudaSetDevice(device.index));
   const auto queue = static_cast<cudaStream_t>(stream);
   if (rows.rows == 1) {
     KEEL_CUDA(cudaMemcpyAsync(rows.to, rows.from, size_t(rows.row_bytes), cudaMemcpyDefault, queue));
@@ -12,6 +13,11 @@ void copy_rows(const CopyRows& rows, void* stream) {
   }
   KEEL_CUDA(cudaMemcpy2DAsync(rows.to, size_t(rows.to_stride_bytes), rows.from, size_t(rows.from_stride_bytes),
                               size_t(rows.row_bytes), size_t(rows.rows), cudaMemcpyDefault, queue));
+}
+
+void zero(void* data, int64_t size_bytes, Device device, void* stream) {
+  KEEL_CUDA(cudaSetDevice(device.index));
+  KEEL_CUDA(cudaMemsetAsync(data, 0, size_t(size_bytes), static_cast<cudaStream_t>(stream)));
 }
 
 }  // namespace keel::cuda

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "framework/tensor/device.h"
+
 namespace keel {
 
 struct CopyRows {
@@ -16,8 +18,9 @@ struct CopyRows {
 
 namespace cuda {
 
-// Starts the copy on `stream` (cudaStream_t); the runtime knows from the addresses what lies where.
-void copy_rows(const CopyRows& rows, void* stream);
+// Starts the copy on the device's `stream` (cudaStream_t); the runtime knows from the addresses what lies where.
+void copy_rows(const CopyRows& rows, Device device, void* stream);
+void zero(void* data, int64_t size_bytes, Device device, void* stream);
 
 }  // namespace cuda
 }  // namespace keel

@@ -34,6 +34,12 @@ DeviceKind device_of(const ConstTensor& first, const Tensors&... rest) {
   return device.kind;
 }
 
+// An argument that is one number, in memory where the other arguments lie.
+inline void require_scalar(const char* op, const ConstTensor& x, DType dtype) {
+  require(x.shape() == Shape{1} && x.dtype() == dtype, "{}: {} {}, must be one {}", op, name_of(x.dtype()), x.shape(),
+          name_of(dtype));
+}
+
 // Calls the twin for that device. On meta nothing is done, and a value is zero.
 template <class Result, class... Parameters, class... Arguments>
 Result run_twin(DeviceKind device, Result (*cpu)(Parameters...), Result (*cuda)(Parameters...),

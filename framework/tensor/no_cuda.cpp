@@ -2,6 +2,7 @@
 #include "framework/base/error.h"
 #include "framework/tensor/buffer_cuda.h"
 #include "framework/tensor/copy_cuda.h"
+#include "framework/tensor/gpu.h"
 #include "framework/tensor/stream_cuda.h"
 
 namespace keel::cuda {
@@ -22,7 +23,10 @@ std::byte* allocate_pinned(int64_t) {
 }
 void release_pinned(std::byte*) {}
 
-void copy_rows(const CopyRows&, void*) {
+void copy_rows(const CopyRows&, Device, void*) {
+  refuse();
+}
+void zero(void*, int64_t, Device, void*) {
   refuse();
 }
 
@@ -30,10 +34,13 @@ void* make_stream(Device) {
   refuse();
 }
 void destroy_stream(void*) {}
-void synchronize_stream(void*) {
+void synchronize_stream(Device, void*) {
   refuse();
 }
-void stream_wait(void*, void*) {
+bool stream_is_done(Device, void*) {
+  refuse();
+}
+void stream_wait(Device, void*, void*) {
   refuse();
 }
 
@@ -41,7 +48,7 @@ void* make_event(Device) {
   refuse();
 }
 void destroy_event(void*) {}
-void record_event(void*, void*) {
+void record_event(void*, Device, void*) {
   refuse();
 }
 bool event_is_done(void*) {
@@ -49,6 +56,16 @@ bool event_is_done(void*) {
 }
 void synchronize_event(void*) {
   refuse();
+}
+
+int gpu_count() {
+  return 0;
+}
+Gpu describe_gpu(int) {
+  refuse();
+}
+std::string cuda_versions() {
+  return {};
 }
 
 }  // namespace keel::cuda

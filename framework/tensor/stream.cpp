@@ -1,6 +1,9 @@
 #include "framework/tensor/stream.h"
 
+#include <sched.h>
+
 #include "framework/tensor/stream_cuda.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel {
 namespace {
@@ -9,6 +12,15 @@ thread_local const Stream* innermost = nullptr;
 
 bool is_cuda(Device device) {
   return device.kind == DeviceKind::cuda;
+}
+
+// Until `done`, while the thread's guards look; at once where it has none.
+template <class Done>
+void wait_guarded(const Done& done) {
+  while (WaitGuard::any() && !done()) {
+    WaitGuard::look_all();
+    sched_yield();
+  }
 }
 
 }  // namespace
@@ -22,11 +34,13 @@ void Stream::Free::operator()(void* native) const {
 }
 
 void Stream::synchronize() const {
-  if (is_cuda(device_)) cuda::synchronize_stream(native());
+  if (!is_cuda(device_)) return;
+  wait_guarded([&] { return cuda::stream_is_done(device_, native()); });
+  cuda::synchronize_stream(device_, native());
 }
 
 void Stream::wait(const Event& event) const {
-  if (is_cuda(device_) && event.native()) cuda::stream_wait(native(), event.native());
+  if (is_cuda(device_) && event.native()) cuda::stream_wait(device_, native(), event.native());
 }
 
 const Stream& Stream::current(Device device) {
@@ -45,7 +59,7 @@ void Event::Free::operator()(void* native) const {
 }
 
 void Event::record(const Stream& stream) {
-  if (native_) cuda::record_event(native(), stream.native());
+  if (native_) cuda::record_event(native(), stream.device(), stream.native());
 }
 
 bool Event::done() const {
@@ -53,7 +67,9 @@ bool Event::done() const {
 }
 
 void Event::synchronize() const {
-  if (native_) cuda::synchronize_event(native());
+  if (!native_) return;
+  wait_guarded([&] { return done(); });
+  cuda::synchronize_event(native());
 }
 
 StreamScope::StreamScope(const Stream& stream) : outer_(innermost) {

@@ -38,11 +38,21 @@ void destroy_stream(void* stream) {
   cudaStreamDestroy(as_stream(stream));
 }
 
-void synchronize_stream(void* stream) {
+void synchronize_stream(Device device, void* stream) {
+  KEEL_CUDA(cudaSetDevice(device.index));
   KEEL_CUDA(cudaStreamSynchronize(as_stream(stream)));
 }
 
-void stream_wait(void* stream, void* event) {
+bool stream_is_done(Device device, void* stream) {
+  KEEL_CUDA(cudaSetDevice(device.index));
+  const cudaError_t result = cudaStreamQuery(as_stream(stream));
+  if (result == cudaErrorNotReady) return false;
+  KEEL_CUDA(result);
+  return true;
+}
+
+void stream_wait(Device device, void* stream, void* event) {
+  KEEL_CUDA(cudaSetDevice(device.index));
   KEEL_CUDA(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0));
 }
 
@@ -57,7 +67,8 @@ void destroy_event(void* event) {
   cudaEventDestroy(as_event(event));
 }
 
-void record_event(void* event, void* stream) {
+void record_event(void* event, Device device, void* stream) {
+  KEEL_CUDA(cudaSetDevice(device.index));
   KEEL_CUDA(cudaEventRecord(as_event(event), as_stream(stream)));
 }
 

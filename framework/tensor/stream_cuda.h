@@ -7,12 +7,14 @@ namespace keel::cuda {
 
 void* make_stream(Device device);
 void destroy_stream(void* stream);
-void synchronize_stream(void* stream);
-void stream_wait(void* stream, void* event);
+// A null stream is the device's default stream.
+void synchronize_stream(Device device, void* stream);
+bool stream_is_done(Device device, void* stream);
+void stream_wait(Device device, void* stream, void* event);
 
 void* make_event(Device device);
 void destroy_event(void* event);
-void record_event(void* event, void* stream);
+void record_event(void* event, Device device, void* stream);
 bool event_is_done(void* event);
 void synchronize_event(void* event);
 

@@ -1,10 +1,13 @@
-// The micro-batches of one step on one rank: memory, and filling from the data set.
+// The micro-batches of one step on one rank: memory, and filling from the data set. On a GPU the next step's rows may
+// be read while the device is busy with this one's; they travel from pinned memory when their step begins.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "framework/data/dataset.h"
 #include "framework/nn/model.h"
+#include "framework/tensor/stream.h"
 
 namespace keel::train {
 
@@ -17,18 +20,34 @@ struct BatchSizes {
 
 class StepBatches {
  public:
-  StepBatches(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask);
+  StepBatches(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask, Device device = {});
 
   // Fills this rank's rows() samples of a step. Returns the number of counted targets.
   int64_t fill(std::span<const data::SampleId> rows);
+  // Reads rows that the next fill() will probably ask for, beside the step's own; nothing on the CPU, where no device
+  // is busy meanwhile.
+  void prefetch(std::span<const data::SampleId> rows);
   nn::TokenBatch micro_batch(int64_t micro_step) const;
   const BatchSizes& sizes() const { return sizes_; }
 
  private:
+  // One step's rows where the data set writes them.
+  struct Staged {
+    Buffer memory;
+    std::vector<data::SampleId> rows;
+    int64_t counted = 0;
+    std::optional<Event> sent;  // after which the memory may be written again
+  };
+  void read(Staged& staged, std::span<const data::SampleId> rows) const;
+  void send(Staged& staged) const;
+  // [micro_steps, B, T] int32 each: tokens, targets, positions, first keys.
+  Tensor part(const Buffer& memory, int index) const;
+
   const data::Dataset& dataset_;
   BatchSizes sizes_;
   bool document_mask_;
-  OwnedTensor tokens_, targets_, positions_, first_key_;  // [micro_steps, B, T] int32
+  Buffer memory_;  // where the model lies
+  Staged staged_, ahead_;
 };
 
 }  // namespace keel::train

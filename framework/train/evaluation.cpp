@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "framework/tensor/copy.h"
+
 namespace keel::train {
 namespace {
 
@@ -23,10 +25,12 @@ int64_t text_bytes(const data::Dataset& dataset) {
 
 }  // namespace
 
-Evaluation::Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask, int64_t sequences)
+Evaluation::Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask, int64_t sequences,
+                       Device device)
     : dataset_(dataset),
       order_(dataset.validation_order()),
-      batches_(dataset, one_micro_step(sizes), document_mask),
+      batches_(dataset, one_micro_step(sizes), document_mask, device),
+      sums_({4}, DType::f64, device),
       samples_(sequences > 0 ? std::min(sequences, order_.samples()) : order_.samples()) {}
 
 EvaluationResult Evaluation::run(nn::Model& model, parallel::Mesh& mesh) {
@@ -34,21 +38,20 @@ EvaluationResult Evaluation::run(nn::Model& model, parallel::Mesh& mesh) {
   const nn::AxisPosition data = mesh.data_position();
   const int64_t own = batches_.sizes().micro_sequences, whole = own * data.size;
   rows_.resize(size_t(own));
-  double loss = 0;
-  int64_t counted = 0;
+  zero(sums_);
   for (int64_t first = 0; first < samples_; first += whole) {
     for (int64_t row = 0; row < own; ++row) {
       const int64_t index = first + data.index * own + row;
       rows_[size_t(row)] = index < samples_ ? order_(index) : data::SampleId{};
     }
     batches_.fill(rows_);
-    const ops::CrossEntropySums sums = model.evaluate(batches_.micro_batch(0));
-    loss += sums.loss;
-    counted += sums.counted;
+    model.evaluate(sums_, batches_.micro_batch(0));
   }
+  const HostTensor host(sums_);
+  const double* sums = host.tensor().as<double>();
   EvaluationResult result;
-  loss = comm::all_reduce_value(mesh.data(), loss);
-  result.counted_tokens = comm::all_reduce_value(mesh.data(), counted);
+  const double loss = comm::all_reduce_value(mesh.data(), sums[0]);
+  result.counted_tokens = comm::all_reduce_value(mesh.data(), int64_t(sums[2]));
   result.loss = loss / double(std::max<int64_t>(1, result.counted_tokens));
   const int64_t bytes = text_bytes(dataset_);
   // A part of the data has that part of the bytes, to within a token's length.

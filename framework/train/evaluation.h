@@ -16,7 +16,9 @@ struct EvaluationResult {
 class Evaluation {
  public:
   // `sequences`: how many samples, from the first on; 0 = all. Everything outlives this.
-  Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask, int64_t sequences);
+  // `device`: where the model lies.
+  Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask, int64_t sequences,
+             Device device = {});
 
   // Collective over the mesh.
   EvaluationResult run(nn::Model& model, parallel::Mesh& mesh);
@@ -25,6 +27,7 @@ class Evaluation {
   const data::Dataset& dataset_;
   data::ValidationOrder order_;
   StepBatches batches_;
+  OwnedTensor sums_;  // ops::CrossEntropySums
   int64_t samples_;
   std::vector<data::SampleId> rows_;
 };

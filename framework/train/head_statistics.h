@@ -4,21 +4,27 @@
 #include <vector>
 
 #include "framework/parallel/mesh.h"
+#include "framework/tensor/buffer.h"
 
 namespace keel::train {
 
 class HeadStatistics {
  public:
-  // `mesh` outlives this.
-  explicit HeadStatistics(parallel::Mesh& mesh) : mesh_(mesh) {}
+  // `mesh` outlives this; `most_elements` of one rank, on `device`.
+  HeadStatistics(parallel::Mesh& mesh, int64_t most_elements, Device device = {});
 
-  // own [L, heads of this rank] fp32, reduced over the data axis and gathered over the tensor axis: whole [L, heads].
-  // Where several ranks hold the same KV head, the first one speaks for it. Collective.
-  void gather(std::vector<float>& whole, ConstTensor own, int64_t heads, comm::Reduction reduction);
+  // own [L, heads of this rank] fp32, reduced over the data axis and gathered over the tensor axis: gathered [tensor
+  // ranks, L, heads of a rank]. Collective.
+  void gather(Tensor gathered, ConstTensor own, comm::Reduction reduction) const;
+  // The same on the host, in the order of the model: whole [L, heads]. Where several ranks hold the same KV head, the
+  // first one speaks for it.
+  static void arrange(std::vector<float>& whole, ConstTensor gathered, int64_t heads);
+  // Both, on the CPU.
+  void collect(std::vector<float>& whole, ConstTensor own, int64_t heads, comm::Reduction reduction) const;
 
  private:
   parallel::Mesh& mesh_;
-  std::vector<float> reduced_, gathered_;
+  OwnedTensor reduced_, gathered_;
 };
 
 }  // namespace keel::train

@@ -2,6 +2,7 @@
 // rank.
 #pragma once
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "framework/data/sample_position.h"
@@ -17,15 +18,26 @@ struct Progress {
   data::SamplePosition samples;
 };
 
+// Above these a step's update is not made; values that are not finite never are. Decided where the gradients lie
+// (ops/update_gate.h), so they must be known before the step.
+struct StepLimits {
+  double loss = std::numeric_limits<double>::infinity();
+  double gradient_norm = std::numeric_limits<double>::infinity();
+  double largest_logit = std::numeric_limits<double>::infinity();  // of any head
+};
+
 class Hook {
  public:
   virtual ~Hook() = default;
 
   // Before the first step of this process, at the step resumed from (0 in a new run).
   virtual void start(const Progress&) {}
-  // Gradients are reduced, weights not yet touched: may skip the update or stop the run.
-  virtual Verdict before_update(const StepReport&) { return {}; }
-  // The step is over; `verdict` is what was done with it. May stop the run.
+  // Before the step: may lower the limits.
+  virtual void limit(StepLimits&) const {}
+  // What the step showed. Where its update was not made (report.updated), says why; may stop the run. Weights are
+  // touched or not by the limits alone: a verdict of this on a step whose update was made is an internal error.
+  virtual Verdict judge(const StepReport&) { return {}; }
+  // The step is over; `verdict` is the severest one. May stop the run.
   virtual Verdict after_step(const StepReport&, const Verdict&, const Progress&) { return {}; }
   // The loop has ended.
   virtual void finish(const Progress&) {}

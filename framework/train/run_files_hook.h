@@ -49,7 +49,7 @@ class RunFilesHook : public Hook {
   void metrics_line(const io::Json& line);
   // Values per layer, [layers, values / layers] row-major, in telemetry.h5; none are no row.
   void telemetry(const std::string& name, int64_t step, int64_t layers, const std::vector<float>& values);
-  // A number of the step at hand, for its line in metrics.jsonl; from before_update hooks.
+  // A number of the step at hand, for its line in metrics.jsonl; from judge hooks.
   void step_value(const std::string& name, double value) { step_values_[name] = value; }
   // Hands waiting telemetry to the I/O thread, so that it is on the disk before what is handed over later.
   void flush();

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace keel::train {
 
-SpikeScore SpikeDetector::judge(double value) const {
-  SpikeScore score{.history = int64_t(values_.size())};
-  score.spike = !std::isfinite(value);
+SpikeScore SpikeDetector::statistics() const {
+  SpikeScore score{.limit = std::numeric_limits<double>::infinity(), .history = int64_t(values_.size())};
   if (values_.empty()) return score;
   // Two passes over at most some thousand values: exact where a running sum of squares would cancel.
   for (double v : values_) score.mean += v;
@@ -16,9 +16,19 @@ SpikeScore SpikeDetector::judge(double value) const {
   for (double v : values_) squares += (v - score.mean) * (v - score.mean);
   score.deviation =
       std::max(std::sqrt(squares / double(values_.size())), options_.deviation_floor * std::abs(score.mean));
-  if (score.spike || score.history < options_.min_history || score.deviation == 0) return score;
-  score.sigmas = (value - score.mean) / score.deviation;
-  score.spike = score.sigmas > options_.sigmas;
+  if (score.history >= options_.min_history && score.deviation > 0)
+    score.limit = score.mean + options_.sigmas * score.deviation;
+  return score;
+}
+
+double SpikeDetector::limit() const {
+  return statistics().limit;
+}
+
+SpikeScore SpikeDetector::judge(double value) const {
+  SpikeScore score = statistics();
+  score.spike = !(std::isfinite(value) && value <= score.limit);
+  if (std::isfinite(value) && std::isfinite(score.limit)) score.sigmas = (value - score.mean) / score.deviation;
   return score;
 }
 

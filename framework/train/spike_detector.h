@@ -23,6 +23,7 @@ struct SpikeScore {
   double mean = 0;
   double deviation = 0;  // with its floor
   double sigmas = 0;     // (value - mean) / deviation; 0 without enough history
+  double limit = 0;
   int64_t history = 0;
 };
 
@@ -30,6 +31,9 @@ class SpikeDetector {
  public:
   explicit SpikeDetector(const SpikeOptions& options) : options_(options) {}
 
+  // What the next value may be at most; infinity before the minimum history.
+  double limit() const;
+  // A value above limit(), or not finite, is a spike.
   SpikeScore judge(double value) const;
   // After the step was accepted; values that are not finite are ignored.
   void accept(double value);
@@ -38,6 +42,9 @@ class SpikeDetector {
   void restore(const std::vector<double>& values);
 
  private:
+  // Of the history; no value is judged.
+  SpikeScore statistics() const;
+
   SpikeOptions options_;
   std::deque<double> values_;
 };

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace keel::train {
 namespace {
 
-std::string judge(const SpikeDetector& detector, const char* what, double value, bool spikes,
-                  const std::string& where) {
+std::string reason_of(const SpikeDetector& detector, const char* what, double value, bool spikes,
+                      const std::string& where) {
   const SpikeScore score = detector.judge(value);
   if (!std::isfinite(value)) return fmt::format("the {} is {}, first {}", what, value, where);
   if (!spikes || !score.spike) return {};
@@ -19,12 +20,18 @@ std::string judge(const SpikeDetector& detector, const char* what, double value,
 }  // namespace
 
 std::string StabilityHook::reason_to_skip(const StepReport& report) const {
-  std::string reason = judge(loss_, "loss", report.loss, options_.spikes, report.not_finite);
+  std::string reason = reason_of(loss_, "loss", report.loss, options_.spikes, report.not_finite);
   if (!reason.empty()) return reason;
-  return judge(gradient_, "gradient norm", report.gradient_norm, options_.spikes, report.not_finite);
+  return reason_of(gradient_, "gradient norm", report.gradient_norm, options_.spikes, report.not_finite);
 }
 
-Verdict StabilityHook::before_update(const StepReport& report) {
+void StabilityHook::limit(StepLimits& limits) const {
+  if (!options_.spikes) return;
+  limits.loss = std::min(limits.loss, loss_.limit());
+  limits.gradient_norm = std::min(limits.gradient_norm, gradient_.limit());
+}
+
+Verdict StabilityHook::judge(const StepReport& report) {
   std::string reason = reason_to_skip(report);
   if (reason.empty()) return {};
   if (skipped_in_a_row_ < options_.max_skips) return {Action::skip, reason};

@@ -19,7 +19,8 @@ class StabilityHook : public Hook {
   explicit StabilityHook(const StabilityOptions& options)
       : options_(options), loss_(options.spike), gradient_(of_gradients(options)) {}
 
-  Verdict before_update(const StepReport& report) override;
+  void limit(StepLimits& limits) const override;
+  Verdict judge(const StepReport& report) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
 
   std::string name() const override { return "stability"; }

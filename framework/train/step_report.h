@@ -18,11 +18,12 @@ struct PhaseSeconds {
 
 struct StepReport {
   int64_t step = 0;     // this attempt, counted from 1
-  int64_t updates = 0;  // accepted ones so far
+  int64_t updates = 0;  // accepted ones so far, this one counted where it was
   double lr = 0;
   double loss = 0;                           // mean over counted tokens, without the z-loss
   double z_loss = 0;                         // mean z * lse^2
   double gradient_norm = 0;                  // before clipping
+  bool updated = true;                       // false: the weights are what they were before the step
   double update_norm = 0;                    // of the change of the weights; 0 where the step was skipped
   int64_t tokens = 0;                        // of the step, all ranks
   int64_t counted_tokens = 0;                // with a target

@@ -1,8 +1,11 @@
 #include "framework/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
+
+#include "framework/ops/qk_clip.h"
+#include "framework/ops/update_gate.h"
 
 namespace keel::train {
 namespace {
@@ -32,12 +35,14 @@ Trainer::Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, c
       options_(options),
       data_parallel_(model.parameters(), mesh, options.zero),
       optimizer_(model.parameters(), data_parallel_.update_spans(), options.adamw),
-      step_sums_({5}, DType::f64),
-      heads_(mesh) {
+      device_(model.parameters().arenas().front().master.device()),
+      numbers_(model.telemetry(), mesh, device_),
+      heads_(mesh, model.telemetry().largest_logit.elements(), device_) {
   const size_t global_rows = size_t(batches.sizes().rows() * mesh.data().size());
   indices_.resize(global_rows);
   samples_.resize(global_rows);
-  if (options.qk_clip_tau > 0) qk_clip_factors_ = OwnedTensor(model.telemetry().largest_logit.shape(), DType::f32);
+  if (options.qk_clip_tau > 0)
+    qk_clip_factors_ = OwnedTensor(model.telemetry().largest_logit.shape(), DType::f32, device_);
 }
 
 void Trainer::weights_changed() {
@@ -51,8 +56,10 @@ Ending Trainer::run() {
   Ending ending;
   while (progress_.step < options_.total_steps) {
     attempt(report_);
-    const Verdict verdict = ask_hooks([&](Hook& hook) { return hook.before_update(report_); });
-    if (verdict.action == Action::proceed) update(report_);
+    Verdict verdict = ask_hooks([&](Hook& hook) { return hook.judge(report_); });
+    require(!report_.updated || verdict.action == Action::proceed, "step {} was judged after its update was made: {}",
+            report_.step, verdict.reason);
+    if (!report_.updated && verdict.action == Action::proceed) verdict = {Action::skip, "a value is not finite"};
     const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report_, verdict, progress_); });
     if (std::max(verdict.action, after.action) < Action::stop_unstable) continue;
     const Verdict& last = after.action > verdict.action ? after : verdict;
@@ -69,99 +76,99 @@ void Trainer::attempt(StepReport& report) {
   report.lr = optim::learning_rate(options_.schedule, report.step);
   telemetry_step_ = options_.telemetry_every > 0 && (report.step == 1 || report.step % options_.telemetry_every == 0);
   draw_batch(report);
+  set_numbers(report);
   report.seconds.data = watch.lap();
-  forward_backward(report);
+  forward_backward();
   report.seconds.forward_backward = watch.lap();
-  reduce(report);
+  reduce();
   report.seconds.reduction = watch.lap();
-  report.updates = progress_.updates;
-  report.update_norm = report.seconds.update = 0;
+  update();
+  wait();
+  read_numbers(report);
+  report.seconds.update = watch.lap();
 }
 
 void Trainer::draw_batch(StepReport& report) {
-  progress_.samples.take(indices_);
-  for (size_t i = 0; i < indices_.size(); ++i) samples_[i] = order_(indices_[i]);
+  const std::span<const data::SampleId> rows = own_rows(progress_.samples);
   report.first_sample = indices_.front();
   report.end_sample = indices_.back() + 1;
   report.tokens = int64_t(indices_.size()) * batches_.sizes().length;
   progress_.tokens_consumed += report.tokens;
   report.tokens_consumed = progress_.tokens_consumed;
-  const nn::AxisPosition data = mesh_.data_position();
-  const int64_t counted =
-      batches_.fill(data::slice_of_rank(std::span<const data::SampleId>(samples_), data.index, data.size));
-  report.counted_tokens = comm::all_reduce_value(mesh_.data(), counted);
+  report.counted_tokens = comm::all_reduce_value(mesh_.data(), batches_.fill(rows));
 }
 
-void Trainer::forward_backward(StepReport& report) {
+// The samples of the step that begins at that position, those of this rank.
+std::span<const data::SampleId> Trainer::own_rows(data::SamplePosition& position) {
+  position.take(indices_);
+  for (size_t i = 0; i < indices_.size(); ++i) samples_[i] = order_(indices_[i]);
+  const nn::AxisPosition data = mesh_.data_position();
+  return data::slice_of_rank(std::span<const data::SampleId>(samples_), data.index, data.size);
+}
+
+void Trainer::set_numbers(const StepReport& report) {
+  StepLimits limits;
+  for (const Hook* hook : hooks_) hook->limit(limits);
+  const double lr = report.lr;
+  const double decay = options_.weight_decay * (options_.independent_decay ? lr / options_.schedule.peak : lr);
+  const double sums[5] = {0, 0, 0, 0, double(stop_requested_)};
+  const double limit[3] = {limits.loss, limits.gradient_norm, limits.largest_logit};
+  std::copy_n(sums, 5, numbers_.sums.host.as<double>());
+  std::copy_n(limit, 3, numbers_.limits.host.as<double>());
+  std::ranges::copy(optimizer_.rates({lr, decay, progress_.updates + 1}), numbers_.rates.host.as<float>());
+  *numbers_.factor.host.as<float>() = float(1.0 / double(std::max<int64_t>(1, report.counted_tokens)));
+  numbers_.upload();
+}
+
+void Trainer::forward_backward() {
   model_.parameters().zero_gradients();
   model_.begin_step();
-  nn::StepOptions step{.factor = float(1.0 / double(std::max<int64_t>(1, report.counted_tokens))),
-                       .loss = options_.loss,
-                       .telemetry = telemetry_step_,
-                       .gradients_complete = {}};
-  double* sums = step_sums_.tensor.as<double>();
-  for (int i = 0; i < 5; ++i) sums[i] = 0;
+  nn::StepOptions step{
+      .factor = numbers_.factor.device, .loss = options_.loss, .telemetry = telemetry_step_, .gradients_complete = {}};
+  const Tensor sums = numbers_.sums.device.slice(0, 0, 4);
   for (int64_t micro = 0; micro < batches_.sizes().micro_steps; ++micro) {
     if (micro == batches_.sizes().micro_steps - 1)
       step.gradients_complete = [this](size_t first) { data_parallel_.gradients_complete(first); };
-    const ops::CrossEntropySums part = model_.forward_backward(batches_.micro_batch(micro), step);
-    sums[0] += part.loss;
-    sums[1] += part.z_loss;
-    sums[2] += double(part.counted);
-    sums[3] += double(part.finite);
+    model_.forward_backward(sums, batches_.micro_batch(micro), step);
   }
-  sums[4] = stop_requested_;
 }
 
-void Trainer::reduce(StepReport& report) {
-  const double* own = step_sums_.tensor.as<double>();
-  const bool own_fault = !std::isfinite(own[0]) || own[3] < own[2];
+void Trainer::reduce() {
+  copy(numbers_.own_sums.device, numbers_.sums.device);
   data_parallel_.finish_gradients();
   // Over the whole world, so that one decision is made for all: the ranks of a tensor group bring the same sums.
-  mesh_.world().all_reduce(step_sums_.tensor);
-  const double* sums = step_sums_.tensor.as<double>();
-  const double copies = mesh_.tensor().size(), counted = std::max(1.0, sums[2] / copies);
-  report.loss = sums[0] / copies / counted;
-  report.z_loss = sums[1] / copies / counted;
-  if (sums[3] < sums[2] && std::isfinite(report.loss)) report.loss = std::numeric_limits<double>::quiet_NaN();
-  report.stop_requested = sums[4] > 0;
-  report.gradient_norm = data_parallel_.gradient_norm();
-  report.not_finite.clear();
-  if (!std::isfinite(report.loss))
-    report.not_finite = fmt::format("on rank {}", comm::lowest_rank_where(mesh_.world(), own_fault));
-  else if (!std::isfinite(report.gradient_norm))
-    report.not_finite = fmt::format("in {}", data_parallel_.first_gradient_not_finite());
-  observe_heads(report);
+  mesh_.world().all_reduce(numbers_.sums.device);
+  zero(numbers_.squares.device);
+  data_parallel_.gradient_squares(numbers_.squares.device);
+  observe_heads();
+  ops::update_gate(numbers_.gate.device, numbers_.values.device,
+                   {.sums = numbers_.sums.device.slice(0, 0, 4),
+                    .squares = numbers_.squares.device,
+                    .largest_logit = numbers_.largest_logit.device,
+                    .limits = numbers_.limits.device,
+                    .copies = mesh_.tensor().size()},
+                   options_.clip_norm);
 }
 
-void Trainer::observe_heads(StepReport& report) {
+void Trainer::observe_heads() {
   const nn::ModelTelemetry& own = model_.telemetry();
-  report.layers = own.largest_logit.size(0);
-  report.heads = own.heads;
-  heads_.gather(report.largest_logit, own.largest_logit, own.heads, comm::Reduction::max);
-  for (std::vector<float>* values : {&report.entropy, &report.q_rms, &report.k_rms}) values->clear();
+  heads_.gather(numbers_.largest_logit.device, own.largest_logit, comm::Reduction::max);
   if (!telemetry_step_) return;
-  heads_.gather(report.entropy, own.entropy, own.heads, comm::Reduction::sum);
-  for (float& entropy : report.entropy) entropy /= float(own.rows * mesh_.data().size());
-  heads_.gather(report.q_rms, own.q_rms, own.heads, comm::Reduction::max);
-  heads_.gather(report.k_rms, own.k_rms, own.kv_heads, comm::Reduction::max);
+  heads_.gather(numbers_.entropy.device, own.entropy, comm::Reduction::sum);
+  heads_.gather(numbers_.q_rms.device, own.q_rms, comm::Reduction::max);
+  heads_.gather(numbers_.k_rms.device, own.k_rms, comm::Reduction::max);
 }
 
-void Trainer::update(StepReport& report) {
-  Stopwatch watch;
-  ++progress_.updates;
-  optim::Update update{.lr = report.lr, .updates = progress_.updates};
-  const bool clip = options_.clip_norm > 0 && report.gradient_norm > options_.clip_norm;
-  update.gradient_scale = clip ? options_.clip_norm / report.gradient_norm : 1;
-  update.decay = options_.weight_decay * (options_.independent_decay ? report.lr / options_.schedule.peak : report.lr);
-  double change = optimizer_.step(update);
+// Everything that follows from the weights; where the gate is shut, all of it stays as it is.
+void Trainer::update() {
+  const Tensor change = numbers_.change.device;
+  zero(change);
+  optimizer_.step(change, numbers_.rates.device, numbers_.gate.device);
   const bool round = model_.clip_weights(qk_clip_factors());
   data_parallel_.publish_weights(round);
   model_.refresh();
-  if (data_parallel_.zero()) change = comm::all_reduce_value(mesh_.data(), change);
-  report.update_norm = std::sqrt(comm::all_reduce_value(mesh_.tensor(), change));
-  report.updates = progress_.updates;
-  report.seconds.update = watch.lap();
+  if (data_parallel_.zero()) mesh_.data().all_reduce(change);
+  mesh_.tensor().all_reduce(change);
 }
 
 // c = min(1, tau / max|s_h|), the maximum over all ranks and micro-steps of the step (QKNORM.md section 6).
@@ -169,9 +176,53 @@ Tensor Trainer::qk_clip_factors() {
   if (options_.qk_clip_tau == 0) return {};
   const Tensor largest = model_.telemetry().largest_logit;
   mesh_.data().all_reduce(largest, comm::Reduction::max);
-  for (int64_t i = 0; i < largest.elements(); ++i)
-    qk_clip_factors_.tensor.as<float>()[i] = std::min(1.f, float(options_.qk_clip_tau) / largest.as<float>()[i]);
-  return qk_clip_factors_.tensor;
+  ops::qk_clip_factors(qk_clip_factors_, largest, numbers_.gate.device, options_.qk_clip_tau);
+  return qk_clip_factors_;
+}
+
+// Until the device has done the step; meanwhile the next one's rows are read.
+void Trainer::wait() {
+  numbers_.download();
+  if (device_.kind != DeviceKind::cuda) return;
+  if (progress_.step < options_.total_steps) {
+    data::SamplePosition next = progress_.samples;
+    batches_.prefetch(own_rows(next));
+  }
+  Stream::current(device_).synchronize();
+}
+
+void Trainer::read_numbers(StepReport& report) {
+  const double* values = numbers_.values.host.as<double>();
+  report.loss = values[0];
+  report.z_loss = values[1];
+  report.gradient_norm = values[2];
+  report.update_norm = std::sqrt(*numbers_.change.host.as<double>());
+  report.stop_requested = numbers_.sums.host.as<double>()[4] > 0;
+  report.updated = numbers_.gate.host.as<float>()[1] != 0;
+  if (report.updated) ++progress_.updates;
+  report.updates = progress_.updates;
+  read_heads(report);
+  report.not_finite = std::isfinite(report.loss) && std::isfinite(report.gradient_norm) ? "" : source_of_non_finite();
+}
+
+void Trainer::read_heads(StepReport& report) const {
+  const nn::ModelTelemetry& own = model_.telemetry();
+  report.layers = own.largest_logit.size(0);
+  report.heads = own.heads;
+  HeadStatistics::arrange(report.largest_logit, numbers_.largest_logit.host, own.heads);
+  for (std::vector<float>* values : {&report.entropy, &report.q_rms, &report.k_rms}) values->clear();
+  if (!telemetry_step_) return;
+  HeadStatistics::arrange(report.entropy, numbers_.entropy.host, own.heads);
+  for (float& entropy : report.entropy) entropy /= float(own.rows * mesh_.data().size());
+  HeadStatistics::arrange(report.q_rms, numbers_.q_rms.host, own.heads);
+  HeadStatistics::arrange(report.k_rms, numbers_.k_rms.host, own.kv_heads);
+}
+
+std::string Trainer::source_of_non_finite() {
+  if (std::isfinite(numbers_.values.host.as<double>()[0]))
+    return fmt::format("in {}", data_parallel_.first_gradient_not_finite());
+  const double* own = numbers_.own_sums.host.as<double>();
+  return fmt::format("on rank {}", comm::lowest_rank_where(mesh_.world(), !std::isfinite(own[0]) || own[3] < own[2]));
 }
 
 template <class Ask>

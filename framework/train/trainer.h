@@ -1,9 +1,10 @@
 // The training loop. One step:
 //
-//   batch -> forward, backward (micro-steps) -> reduce -> norm -> before_update hooks: verdict -> clip, optimizer
-//         -> after_step hooks
+//   limits -> batch -> forward, backward (micro-steps) -> reduce -> norm, gate -> clip, optimizer -> report
+//         -> judge hooks: verdict -> after_step hooks
 //
-// Knows a model only as nn::Model, and decides nothing by itself: hooks do.
+// Knows a model only as nn::Model, and decides nothing by itself: hooks do, by limits that are known before the step.
+// On a GPU everything up to the report is started without waiting; the host meets the device once per step, there.
 #pragma once
 
 #include "framework/optim/schedule.h"
@@ -11,12 +12,13 @@
 #include "framework/train/batches.h"
 #include "framework/train/head_statistics.h"
 #include "framework/train/hook.h"
+#include "framework/train/step_numbers.h"
 
 namespace keel::train {
 
 struct TrainerOptions {
   optim::Schedule schedule;
-  optim::AdamwOptions adamw;
+  ops::AdamwOptions adamw;
   double weight_decay = 0;
   bool independent_decay = false;  // decay * lr/peak instead of decay * lr
   double clip_norm = 0;            // 0 = off
@@ -57,11 +59,17 @@ class Trainer {
  private:
   void attempt(StepReport& report);
   void draw_batch(StepReport& report);
-  void forward_backward(StepReport& report);
-  void reduce(StepReport& report);
-  void observe_heads(StepReport& report);
-  void update(StepReport& report);
+  std::span<const data::SampleId> own_rows(data::SamplePosition& position);
+  void set_numbers(const StepReport& report);
+  void forward_backward();
+  void reduce();
+  void observe_heads();
+  void update();
   Tensor qk_clip_factors();
+  void wait();
+  void read_numbers(StepReport& report);
+  void read_heads(StepReport& report) const;
+  std::string source_of_non_finite();
   template <class Ask>
   Verdict ask_hooks(Ask ask);
 
@@ -78,7 +86,8 @@ class Trainer {
 
   std::vector<int64_t> indices_;
   std::vector<data::SampleId> samples_;
-  OwnedTensor step_sums_;        // loss, z-loss, counted, finite rows
+  const Device device_;
+  StepNumbers numbers_;
   OwnedTensor qk_clip_factors_;  // [L, H of this rank]
   HeadStatistics heads_;
   StepReport report_;  // of the step at hand

@@ -40,13 +40,14 @@ void Decoder::allocate(const DecoderLayout& layout) {
   plan.allocate(nowhere);
   const Device meta = nowhere.parameters.device;
   const Shape shape = {layout.batch.sequences, layout.batch.length};
-  const Tensor ids(nullptr, shape, DType::i32, meta);
+  const Tensor ids(nullptr, shape, DType::i32, meta), sums(nullptr, {4}, DType::f64, meta);
+  const Tensor factor(nullptr, {1}, DType::f32, meta);
   plan.refresh();
   if (layout.training) {
     plan.begin_step();
-    plan.forward_backward({ids, ids, ids, ids}, {.telemetry = true});
+    plan.forward_backward(sums, {ids, ids, ids, ids}, {.factor = factor, .telemetry = true});
   }
-  plan.evaluate({ids, ids, ids, ids});
+  plan.evaluate(sums, {ids, ids, ids, ids});
   plan.next_logits(Tensor(nullptr, {layout.batch.sequences, classifier_->table->local[0]}, DType::f32, meta),
                    {ids, ids, ids, ids});
   saved_ = Arena(layout.parameters.device, plan.saved_.peak_bytes());
@@ -151,7 +152,7 @@ void Decoder::look_at(int64_t layer, const nn::Stream& stream, const nn::Transfo
   if (config_.recompute == nn::Recompute::none) probe_.look_at_heads(layer, saved.attention.q, saved.attention.k);
 }
 
-ops::CrossEntropySums Decoder::forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) {
+void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) {
   nn::Context context = this->context();
   Saved& saved = training_saved_;
   nn::Stream stream = begin(batch, context);
@@ -164,9 +165,8 @@ ops::CrossEntropySums Decoder::forward_backward(const nn::TokenBatch& batch, con
   // The branch has been added: its memory serves dx.
   Tensor dx = stream.branch;
   const ConstTensor targets = batch.targets.reshaped({batch.targets.elements()});
-  ops::CrossEntropySums sums = classifier_->forward_backward(dx, x, targets, options.factor, options.loss, context);
+  classifier_->forward_backward(sums, dx, {x, targets, options.factor}, options.loss, context);
   backward(dx, batch, saved, options, context);
-  return sums;
 }
 
 void Decoder::backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
@@ -202,10 +202,10 @@ Tensor Decoder::last_hidden(const nn::TokenBatch& batch, nn::Context& context) {
   return last_->open(stream, last, context);
 }
 
-ops::CrossEntropySums Decoder::evaluate(const nn::TokenBatch& batch) {
+void Decoder::evaluate(Tensor sums, const nn::TokenBatch& batch) {
   nn::Context context = this->context();
   Tensor x = last_hidden(batch, context);
-  return classifier_->evaluate(x, batch.targets.reshaped({batch.targets.elements()}), context);
+  classifier_->evaluate(sums, x, batch.targets.reshaped({batch.targets.elements()}), context);
 }
 
 void Decoder::next_logits(Tensor logits, const nn::TokenBatch& batch) {

@@ -33,8 +33,8 @@ class Decoder : public nn::Model {
   nn::ParameterSet& parameters() override { return parameters_; }
   void refresh() override;
   void begin_step() override;
-  ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override;
-  ops::CrossEntropySums evaluate(const nn::TokenBatch& batch) override;
+  void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override;
+  void evaluate(Tensor sums, const nn::TokenBatch& batch) override;
   void next_logits(Tensor logits, const nn::TokenBatch& batch) override;
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
   nn::ModelCost cost(int64_t length) const override;

@@ -33,7 +33,11 @@ void largest_of_rows(float* largest_of, int64_t count, int64_t width, const nn::
 }  // namespace
 
 TelemetryHook::TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files)
-    : decoder_(decoder), mesh_(mesh), files_(files), heads_(mesh), layers_(decoder.config().layers) {
+    : decoder_(decoder),
+      mesh_(mesh),
+      files_(files),
+      heads_(mesh, decoder.config().layers * std::max<int64_t>(4, decoder.blocks()[0]->attention.heads())),
+      layers_(decoder.config().layers) {
   const nn::Attention& attention = decoder.blocks()[0]->attention;
   const Shape heads = {layers_, attention.heads()};
   for (OwnedTensor* tensor : {&bounds_, &q_gains_, &scales_}) *tensor = OwnedTensor(heads, DType::f32);
@@ -42,16 +46,8 @@ TelemetryHook::TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunF
   bounded_ = std::any_of(factors_.begin(), factors_.end(), [](double factor) { return factor > 0; });
 }
 
-void TelemetryHook::start(const train::Progress&) {
-  read_gains();
-}
-
-train::Verdict TelemetryHook::before_update(const train::StepReport& report) {
-  if (bounded_) record_bounds(report);
-  if (report.entropy.empty()) return {};  // no telemetry step
-  if (bounded_) record_gains(report.step);
-  record_probe(report.step);
-  return {};
+void TelemetryHook::read_gains() {
+  for (int64_t layer = 0; bounded_ && layer < layers_; ++layer) read_gains(layer);
 }
 
 train::Verdict TelemetryHook::after_step(const train::StepReport&, const train::Verdict&, const train::Progress&) {
@@ -59,9 +55,12 @@ train::Verdict TelemetryHook::after_step(const train::StepReport&, const train::
   return {};
 }
 
-// Those of the step to come.
-void TelemetryHook::read_gains() {
-  for (int64_t layer = 0; bounded_ && layer < layers_; ++layer) read_gains(layer);
+train::Verdict TelemetryHook::judge(const train::StepReport& report) {
+  if (bounded_) record_bounds(report);
+  if (report.entropy.empty()) return {};  // no telemetry step
+  if (bounded_) record_gains(report.step);
+  record_probe(report.step);
+  return {};
 }
 
 void TelemetryHook::read_gains(int64_t layer) {
@@ -98,7 +97,7 @@ void TelemetryHook::record_gains(int64_t step) {
 
 void TelemetryHook::record_probe(int64_t step) {
   const Probe& probe = decoder_.probe();
-  heads_.gather(whole_, probe.stream_sums(), 4, comm::Reduction::sum);  // the ranks of a tensor group have the same
+  heads_.collect(whole_, probe.stream_sums(), 4, comm::Reduction::sum);  // the ranks of a tensor group have the same
   std::vector<float> outliers, kurtosis;
   for (int64_t layer = 0; layer < layers_; ++layer) {
     const float* sums = &whole_[size_t(4 * layer)];
@@ -108,14 +107,14 @@ void TelemetryHook::record_probe(int64_t step) {
   files_.telemetry("stream_outliers", step, layers_, outliers);
   files_.telemetry("stream_kurtosis", step, layers_, kurtosis);
   if (probe.pairs() == 0) return;
-  heads_.gather(whole_, probe.parallel(), decoder_.config().attention.heads, comm::Reduction::sum);
+  heads_.collect(whole_, probe.parallel(), decoder_.config().attention.heads, comm::Reduction::sum);
   for (float& share : whole_) share /= float(probe.pairs() * mesh_.data().size());
   files_.telemetry("parallel", step, layers_, whole_);
 }
 
 void TelemetryHook::record(const std::string& name, int64_t step, ConstTensor own, int64_t width,
                            comm::Reduction reduction) {
-  heads_.gather(whole_, own, width, reduction);
+  heads_.collect(whole_, own, width, reduction);
   files_.telemetry(name, step, layers_, whole_);
 }
 

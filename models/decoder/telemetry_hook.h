@@ -20,12 +20,12 @@ class TelemetryHook : public train::Hook {
   // ends.
   TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files);
 
-  void start(const train::Progress& progress) override;
-  train::Verdict before_update(const train::StepReport& report) override;
-  train::Verdict after_step(const train::StepReport& report, const train::Verdict& verdict,
-                            const train::Progress& progress) override;
+  void start(const train::Progress&) override { read_gains(); }
+  train::Verdict judge(const train::StepReport& report) override;
+  train::Verdict after_step(const train::StepReport&, const train::Verdict&, const train::Progress&) override;
 
  private:
+  // For the next step's report: by then its update has changed them.
   void read_gains();
   void read_gains(int64_t layer);
   void record_bounds(const train::StepReport& report);

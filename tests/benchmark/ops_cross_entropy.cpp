@@ -36,9 +36,11 @@ void statistics(benchmark::State& state, DType dtype, float softcap) {
 
 void gradient(benchmark::State& state, DType dtype) {
   Chunk chunk(dtype);
+  float factor = 1e-3f;
   ops::cross_entropy_statistics(chunk.statistics(), chunk.logits, chunk.wanted(), chunk.options);
   benchmarking::measure(state, chunk.logits.tensor.size_bytes() * 2, [&] {
-    ops::cross_entropy_gradient(chunk.logits, chunk.statistics(), chunk.wanted(), 1e-3f, chunk.options);
+    ops::cross_entropy_gradient(chunk.logits, chunk.statistics(), chunk.wanted(), Tensor(&factor, {1}, DType::f32),
+                                chunk.options);
   });
 }
 

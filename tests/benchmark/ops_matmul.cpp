@@ -11,7 +11,7 @@ namespace keel::ops {
 namespace {
 
 double fp32_rate() {
-  static const double rate = measure_product_rate(DType::f32, 2048, 2);
+  static const double rate = measure_product_rate(DType::f32, {.seconds = 2});
   return rate;
 }
 

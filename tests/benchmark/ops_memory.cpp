@@ -78,7 +78,8 @@ void add_fp32(benchmark::State& state) {
 }
 void squares(benchmark::State& state) {
   OwnedTensor x = filled({kElements}, DType::f32);
-  measure(state, 4.0 * kElements, [&] { benchmark::DoNotOptimize(sum_of_squares(x)); });
+  OwnedTensor total({1}, DType::f64);
+  measure(state, 4.0 * kElements, [&] { add_sum_of_squares(total, x); });
 }
 void bias_gradient(benchmark::State& state) {
   OwnedTensor dy = filled({kElements / 1024, 1024}, DType::bf16), db({1024}, DType::f32);
@@ -88,7 +89,10 @@ void adamw_with_copy(benchmark::State& state) {
   OwnedTensor w = filled({kElements}, DType::f32), m = filled({kElements}, DType::f32);
   OwnedTensor v = filled({kElements}, DType::f32), c = filled({kElements}, DType::bf16);
   OwnedTensor g = filled({kElements}, DType::f32);
-  measure(state, 30.0 * kElements, [&] { adamw({w, m, v, c}, g, {.lr = 1e-6f}); });
+  OwnedTensor change({1}, DType::f64), rates({3}, DType::f32), gate({2}, DType::f32);
+  std::ranges::copy(adamw_rates({.lr = 1e-6}, {}), rates.tensor.as<float>());
+  std::fill_n(gate.tensor.as<float>(), 2, 1.f);
+  measure(state, 30.0 * kElements, [&] { adamw(change, {w, m, v, c}, g, {rates, gate, true}, {}); });
 }
 
 constexpr int64_t kTokens = 16384, kWidth = 512, kVocabulary = 32000;

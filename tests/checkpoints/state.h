@@ -66,7 +66,7 @@ class State {
     parameters.allocate(
         {.tensor = mesh.tensor_position(), .data_ranks = mesh.data().size(), .bucket_elements = int64_t(64)});
     data_parallel = std::make_unique<parallel::DataParallel>(parameters, mesh, layout.zero);
-    optimizer = std::make_unique<optim::Adamw>(parameters, data_parallel->update_spans(), optim::AdamwOptions());
+    optimizer = std::make_unique<optim::Adamw>(parameters, data_parallel->update_spans(), ops::AdamwOptions());
   }
 
   LocalTensors tensors() {

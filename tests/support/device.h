@@ -1,5 +1,6 @@
 // The device under test. A test binary that is written with these runs on the CPU and, with KEEL_TEST_DEVICE=cuda in
-// the environment (ctest: NAME_cuda), on a GPU or its stand-in: tensors are made there, values come and go by copies.
+// the environment (ctest: NAME_cuda), on a GPU or its stand-in, one for each rank: tensors are made there, values come
+// and go by copies.
 #pragma once
 
 #include <cstdlib>
@@ -12,8 +13,9 @@
 namespace keel::testing {
 
 inline Device test_device() {
-  const char* name = std::getenv("KEEL_TEST_DEVICE");
-  return {name && std::string_view(name) == "cuda" ? DeviceKind::cuda : DeviceKind::cpu};
+  const char *name = std::getenv("KEEL_TEST_DEVICE"), *rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  if (!name || std::string_view(name) != "cuda") return {};
+  return {DeviceKind::cuda, rank ? std::atoi(rank) : 0};
 }
 
 // Zero-filled, on the device under test.
@@ -54,6 +56,14 @@ DeviceTensor device_tensor(const std::vector<T>& values) {
   DeviceTensor tensor({int64_t(values.size())}, dtype_of<T>());
   copy(tensor, ConstTensor(values.data(), tensor.tensor.shape(), dtype_of<T>()));
   return tensor;
+}
+
+// The elements of a contiguous tensor.
+template <class T = float>
+std::vector<T> host_values(const ConstTensor& tensor) {
+  const HostTensor host(tensor);
+  const T* values = host.tensor().as<T>();
+  return {values, values + tensor.elements()};
 }
 
 // Sets one element of a contiguous tensor.

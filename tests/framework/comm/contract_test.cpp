@@ -1,23 +1,25 @@
 // One contract over all communicators: one rank alone, MPI, and MPI with limits so small that every message is cut and
-// every sum is done in chunks.
+// every sum is done in chunks. With KEEL_TEST_DEVICE=cuda: NCCL, on tensors of one GPU per rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <vector>
 
 #include "framework/comm/mpi.h"
-#include "framework/tensor/buffer.h"
+#include "framework/comm/nccl.h"
+#include "tests/support/device.h"
 
 namespace keel::comm {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 struct Kind {
   std::string name;
@@ -41,7 +43,30 @@ std::unique_ptr<Communicator> make_split_mpi() {
   return make_mpi()->split(0, -rank);  // all ranks, in reverse order, of a communicator that is gone
 }
 
-class Contract : public testing::TestWithParam<Kind> {
+// Where the tensors of this rank lie.
+Device place() {
+  Device device = keel::testing::test_device();
+  if (device.kind == DeviceKind::cuda) MPI_Comm_rank(MPI_COMM_WORLD, &device.index);
+  return device;
+}
+bool on_gpu() {
+  return place().kind == DeviceKind::cuda;
+}
+
+std::unique_ptr<Communicator> make_nccl() {
+  return make_nccl_communicator(make_mpi(), place());
+}
+std::unique_ptr<Communicator> make_split_nccl() {
+  return make_nccl()->split(0, -place().index);
+}
+
+std::vector<Kind> kinds() {
+  if (on_gpu()) return {{"nccl", make_nccl}, {"nccl_split", make_split_nccl}};
+  return {
+      {"self", make_self_communicator}, {"mpi", make_mpi}, {"mpi_cut", make_cut_mpi}, {"mpi_split", make_split_mpi}};
+}
+
+class Contract : public ::testing::TestWithParam<Kind> {
  protected:
   std::unique_ptr<Communicator> group_ = GetParam().make();
   Communicator& group = *group_;
@@ -49,9 +74,7 @@ class Contract : public testing::TestWithParam<Kind> {
   const int size = group.size();
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Contract,
-                         testing::Values(Kind{"self", make_self_communicator}, Kind{"mpi", make_mpi},
-                                         Kind{"mpi_cut", make_cut_mpi}, Kind{"mpi_split", make_split_mpi}),
+INSTANTIATE_TEST_SUITE_P(Kinds, Contract, ::testing::ValuesIn(kinds()),
                          [](const auto& info) { return info.param.name; });
 
 constexpr int64_t kSizes[] = {0, 1, 2, 7, 64, 1001, 20011};
@@ -77,10 +100,26 @@ std::vector<T> values(int rank, int64_t elements) {
   return x;
 }
 
+// Values where the communicator works.
 template <class T>
-Tensor view(std::vector<T>& x, int64_t begin = 0, int64_t end = -1) {
-  return Tensor(x.data(), {int64_t(x.size())}, dtype_of<T>()).slice(0, begin, end < 0 ? int64_t(x.size()) : end);
-}
+class Data {
+ public:
+  explicit Data(int64_t elements) : owner_({elements}, dtype_of<T>(), place()) {}
+  Data(const std::vector<T>& values) : Data(int64_t(values.size())) {
+    copy(owner_, ConstTensor(values.data(), owner_.tensor.shape(), dtype_of<T>()));
+  }
+  std::vector<T> values() const {
+    std::vector<T> values(size_t(owner_.tensor.elements()));
+    copy(Tensor(values.data(), owner_.tensor.shape(), dtype_of<T>()), owner_);
+    return values;
+  }
+  operator Tensor() const { return owner_; }
+  operator ConstTensor() const { return owner_; }
+  Tensor slice(int64_t begin, int64_t end) const { return owner_.tensor.slice(0, begin, end); }
+
+ private:
+  OwnedTensor owner_;
+};
 
 // The definition: in rank order, bf16 in fp32 with one rounding.
 template <class T>
@@ -110,6 +149,33 @@ void expect_same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   ASSERT_EQ(a.size(), b.size());
   EXPECT_TRUE(a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
+template <class T>
+void expect_same_bits(const Data<T>& a, const std::vector<T>& b) {
+  expect_same_bits(a.values(), b);
+}
+
+// A sum over ranks of elements [begin, begin + sum.size()): the definition's bits; of floats on GPUs any order and a
+// rounding per addition, with the same bits on all ranks that have the same elements.
+template <class T>
+void expect_sum(Communicator& group, const std::vector<T>& sum, int64_t begin = 0) {
+  const int size = group.size();
+  const std::vector<T> all = expected_sum<T>(size, begin + int64_t(sum.size()));
+  const std::vector<T> expected(all.begin() + begin, all.end());
+  if (!on_gpu() || std::is_integral_v<T>) return expect_same_bits(sum, expected);
+  const double step = std::is_same_v<T, bf16> ? 0x1p-8 : double(std::numeric_limits<T>::epsilon());
+  for (size_t i = 0; i < sum.size(); ++i) {
+    double magnitude = 0;
+    for (int rank = 0; rank < size; ++rank) magnitude += std::abs(double(value<T>(rank, begin + int64_t(i))));
+    ASSERT_NEAR(double(sum[i]), double(expected[i]), step * size * magnitude) << i;
+  }
+}
+template <class T>
+void expect_whole_sum(Communicator& group, const Data<T>& data) {
+  const std::vector<T> sum = data.values();
+  expect_sum(group, sum);
+  require_same(group, "a sum", {reinterpret_cast<const char*>(sum.data()), sum.size() * sizeof(T)},
+               ErrorKind::internal);
+}
 
 template <class F>
 void for_all_types(F&& f) {
@@ -123,15 +189,14 @@ void for_all_types(F&& f) {
 TEST_P(Contract, AllReduceAddsInRankOrder) {
   for_all_types([&]<class T>() {
     for (int64_t elements : kSizes) {
-      SCOPED_TRACE(testing::Message() << name_of(dtype_of<T>()) << " " << elements);
-      auto in = values<T>(rank, elements), out = in;
-      group.all_reduce(view(out));
-      expect_same_bits(out, expected_sum<T>(size, elements));
-      std::vector<T> other(elements);
-      group.all_reduce(view(other), view(in));
-      expect_same_bits(other, out);
+      SCOPED_TRACE(::testing::Message() << name_of(dtype_of<T>()) << " " << elements);
+      Data<T> in = values<T>(rank, elements), out = values<T>(rank, elements), other(elements);
+      group.all_reduce(out);
+      expect_whole_sum(group, out);
+      group.all_reduce(other, in);
+      expect_same_bits(other, out.values());
       expect_same_bits(in, values<T>(rank, elements));
-      group.all_reduce(view(in), Reduction::max);
+      group.all_reduce(in, Reduction::max);
       expect_same_bits(in, expected_max<T>(size, elements));
     }
   });
@@ -139,23 +204,22 @@ TEST_P(Contract, AllReduceAddsInRankOrder) {
 
 // Many chunks at the default limits, and a last block that is shorter than the others.
 TEST_P(Contract, LongSumsAreTheSame) {
-  auto x = values<float>(rank, 600011);
-  group.all_reduce(view(x));
-  expect_same_bits(x, expected_sum<float>(size, 600011));
+  Data<float> x = values<float>(rank, 600011);
+  group.all_reduce(x);
+  expect_whole_sum(group, x);
 }
 
 TEST_P(Contract, ReduceScatterAndAllGatherMakeAnAllReduce) {
   for_all_types([&]<class T>() {
     for (int64_t block : kSizes) {
-      SCOPED_TRACE(testing::Message() << name_of(dtype_of<T>()) << " " << block);
-      auto in = values<T>(rank, block * size), whole = in;
-      std::vector<T> own(block), gathered(block * size);
-      group.reduce_scatter(view(own), view(in));
-      expect_same_bits(in, whole);
-      group.all_gather(view(gathered), view(own));
-      expect_same_bits(gathered, expected_sum<T>(size, block * size));
-      group.all_reduce(view(whole));
-      expect_same_bits(gathered, whole);
+      SCOPED_TRACE(::testing::Message() << name_of(dtype_of<T>()) << " " << block);
+      Data<T> whole = values<T>(rank, block * size), own(block), gathered(block * size);
+      group.reduce_scatter(own, whole);
+      expect_same_bits(whole, values<T>(rank, block * size));
+      group.all_gather(gathered, own);
+      expect_whole_sum(group, gathered);
+      group.all_reduce(whole);
+      if (!on_gpu()) expect_same_bits(gathered, whole.values());
     }
   });
 }
@@ -163,20 +227,20 @@ TEST_P(Contract, ReduceScatterAndAllGatherMakeAnAllReduce) {
 // The own block of the whole tensor may be output of a reduce_scatter and input of an all_gather.
 TEST_P(Contract, OwnBlockMayBeInPlace) {
   for (int64_t block : kSizes) {
-    auto x = values<bf16>(rank, block * size);
-    Tensor own = view(x, rank * block, (rank + 1) * block);
-    group.reduce_scatter(own, view(x));
-    group.all_gather(view(x), own);
-    expect_same_bits(x, expected_sum<bf16>(size, block * size));
+    Data<bf16> x = values<bf16>(rank, block * size);
+    Tensor own = x.slice(rank * block, (rank + 1) * block);
+    group.reduce_scatter(own, x);
+    group.all_gather(x, own);
+    expect_whole_sum(group, x);
   }
 }
 
 TEST_P(Contract, AllGatherKeepsRankOrder) {
   for_all_types([&]<class T>() {
     for (int64_t elements : kSizes) {
-      auto in = values<T>(rank, elements);
-      std::vector<T> out(elements * size), expected;
-      group.all_gather(view(out), view(in));
+      Data<T> in = values<T>(rank, elements), out(elements * size);
+      std::vector<T> expected;
+      group.all_gather(out, in);
       for (int from = 0; from < size; ++from)
         for (T x : values<T>(from, elements)) expected.push_back(x);
       expect_same_bits(out, expected);
@@ -187,9 +251,9 @@ TEST_P(Contract, AllGatherKeepsRankOrder) {
 TEST_P(Contract, AllToAllTransposesBlocks) {
   for_all_types([&]<class T>() {
     for (int64_t block : kSizes) {
-      auto in = values<T>(rank, block * size);
-      std::vector<T> out(block * size), expected;
-      group.all_to_all(view(out), view(in));
+      Data<T> in = values<T>(rank, block * size), out(block * size);
+      std::vector<T> expected;
+      group.all_to_all(out, in);
       for (int from = 0; from < size; ++from)
         for (int64_t i = 0; i < block; ++i) expected.push_back(value<T>(from, rank * block + i));
       expect_same_bits(out, expected);
@@ -200,8 +264,8 @@ TEST_P(Contract, AllToAllTransposesBlocks) {
 TEST_P(Contract, BroadcastFromEachRoot) {
   for (int root = 0; root < size; ++root) {
     for (int64_t elements : {int64_t(0), int64_t(1), int64_t(1001), int64_t(300001)}) {
-      auto x = values<float>(rank, elements);
-      group.broadcast(view(x), root);
+      Data<float> x = values<float>(rank, elements);
+      group.broadcast(x, root);
       expect_same_bits(x, values<float>(root, elements));
     }
   }
@@ -210,10 +274,10 @@ TEST_P(Contract, BroadcastFromEachRoot) {
 TEST_P(Contract, MessagesArriveInOrder) {
   const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
   for (int64_t elements : kSizes) {
-    auto first = values<double>(rank, elements), second = values<double>(rank + 1000, elements + 1);
-    std::vector<double> a(elements), b(elements + 1);
-    Request send_first = group.start_send(view(first), next), send_second = group.start_send(view(second), next);
-    Request get_first = group.start_recv(view(a), previous), get_second = group.start_recv(view(b), previous);
+    Data<double> first = values<double>(rank, elements), second = values<double>(rank + 1000, elements + 1);
+    Data<double> a(elements), b(elements + 1);
+    Request send_first = group.start_send(first, next), send_second = group.start_send(second, next);
+    Request get_first = group.start_recv(a, previous), get_second = group.start_recv(b, previous);
     get_second.wait();
     get_first.wait();
     send_second.wait();
@@ -225,41 +289,51 @@ TEST_P(Contract, MessagesArriveInOrder) {
 
 TEST_P(Contract, RankMaySendToItself) {
   for (bool send_first : {true, false}) {
-    std::vector<int32_t> out(1001);
-    auto in = values<int32_t>(rank, 1001);
-    Request one = send_first ? group.start_send(view(in), rank) : group.start_recv(view(out), rank);
-    Request other = send_first ? group.start_recv(view(out), rank) : group.start_send(view(in), rank);
+    Data<int32_t> out(1001), in = values<int32_t>(rank, 1001);
+    Request one = send_first ? group.start_send(in, rank) : group.start_recv(out, rank);
+    Request other = send_first ? group.start_recv(out, rank) : group.start_send(in, rank);
     other.wait();
     one.wait();
-    expect_same_bits(out, in);
+    expect_same_bits(out, in.values());
   }
 }
 
-// Rounded after every addition these sums stay at 1; added in fp32 they do not.
+// Rounded after every addition, as GPUs may, these sums stay at 1; added in fp32 they do not.
 TEST_P(Contract, Bf16SumsRoundOnce) {
   for (int64_t elements : {1, 20011}) {
-    std::vector<bf16> x(elements, bf16(rank == 0 ? 1.f : 0.375f * 0x1p-7f));
-    group.all_reduce(view(x));
+    Data<bf16> x = std::vector<bf16>(elements, bf16(rank == 0 ? 1.f : 0.375f * 0x1p-7f));
+    group.all_reduce(x);
     float expected = size < 3 ? 1.f : 1.f + std::nearbyint(0.375f * float(size - 1)) * 0x1p-7f;
-    for (bf16 sum : x) ASSERT_EQ(float(sum), expected);
+    for (bf16 sum : x.values()) ASSERT_NEAR(float(sum), expected, on_gpu() ? float(size) * 0x1p-8f : 0);
   }
+}
+
+template <class T>
+void expect_maximum_with_nan(Communicator& group, int64_t elements, int bad, float nan) {
+  std::vector<T> values(size_t(elements), T(float(group.rank()) - 100.f));
+  if (group.rank() == bad) values[size_t(elements) / 2] = T(nan);
+  values[0] = group.rank() == 0 ? T(-INFINITY) : T(float(group.rank()) - 0.5f);
+  Data<T> x = values;
+  group.all_reduce(x, Reduction::max);
+  values = x.values();
+  EXPECT_TRUE(std::isnan(float(values[size_t(elements) / 2])));
+  EXPECT_EQ(float(values[1]), float(group.size() - 1) - 100.f);
+  EXPECT_EQ(float(values[0]), group.size() == 1 ? -INFINITY : float(group.size()) - 1.5f);
 }
 
 TEST_P(Contract, MaximumKeepsNan) {
-  for (int64_t elements : {5, 20011}) {
-    for (int bad = 0; bad < size; ++bad) {
-      std::vector<float> x(elements, float(rank) - 100.f);
-      if (rank == bad) x[elements / 2] = std::nanf("");
-      group.all_reduce(view(x), Reduction::max);
-      EXPECT_TRUE(std::isnan(x[elements / 2]));
-      EXPECT_EQ(x[0], float(size - 1) - 100.f);
-    }
-  }
+  for (int64_t elements : {5, 20011})
+    for (int bad = 0; bad < size; ++bad)
+      for (float nan : {std::nanf(""), -std::nanf("")}) {
+        expect_maximum_with_nan<float>(group, elements, bad, nan);
+        expect_maximum_with_nan<bf16>(group, elements, bad, nan);
+        expect_maximum_with_nan<double>(group, elements, bad, nan);
+      }
 }
 
 TEST_P(Contract, WaitsMayComeInAnyOrder) {
   constexpr int kVerbs = 8;
-  std::vector<std::vector<float>> sums, blocks, gathered;
+  std::vector<Data<float>> sums, blocks, gathered;
   std::vector<Request> requests;
   for (int i = 0; i < kVerbs; ++i) {
     const int64_t elements = 1 + 3001 * i;
@@ -268,30 +342,30 @@ TEST_P(Contract, WaitsMayComeInAnyOrder) {
     gathered.emplace_back(elements * size);
   }
   for (int i = 0; i < kVerbs; ++i) {
-    requests.push_back(group.start_all_reduce(view(sums[i]), view(sums[i])));
-    requests.push_back(group.start_all_gather(view(gathered[i]), view(blocks[i])));
+    requests.push_back(group.start_all_reduce(sums[i], sums[i]));
+    requests.push_back(group.start_all_gather(gathered[i], blocks[i]));
   }
   std::vector<int> order(requests.size());
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), std::mt19937(uint32_t(rank)));
   for (int i : order) requests[i].wait();
   for (int i = 0; i < kVerbs; ++i) {
-    expect_same_bits(sums[i], expected_sum<float>(size, 1 + 3001 * i));
-    expect_same_bits(std::vector<float>(gathered[i].end() - (1 + 3001 * i), gathered[i].end()),
-                     values<float>(size - 1 + i, 1 + 3001 * i));
+    const int64_t elements = 1 + 3001 * i;
+    expect_whole_sum(group, sums[i]);
+    const std::vector<float> all = gathered[i].values();
+    expect_same_bits(std::vector<float>(all.end() - elements, all.end()), values<float>(size - 1 + i, elements));
   }
 }
 
 // The message that was started first comes last: everything started later must go on meanwhile.
 TEST_P(Contract, WaitingMessageHoldsUpNothing) {
-  auto message = values<float>(rank, 5), x = values<float>(rank, 100003);
-  std::vector<float> answer(5);
-  Request receive = group.start_recv(view(answer), (rank + 1) % size);
-  group.all_reduce(view(x));
-  Request send = group.start_send(view(message), (rank + size - 1) % size);
+  Data<float> message = values<float>(rank, 5), x = values<float>(rank, 100003), answer(5);
+  Request receive = group.start_recv(answer, (rank + 1) % size);
+  group.all_reduce(x);
+  Request send = group.start_send(message, (rank + size - 1) % size);
   receive.wait();
   send.wait();
-  expect_same_bits(x, expected_sum<float>(size, 100003));
+  expect_whole_sum(group, x);
   expect_same_bits(answer, values<float>((rank + 1) % size, 5));
 }
 
@@ -303,9 +377,9 @@ TEST_P(Contract, SplitsIntoTensorAndDataGroups) {
   EXPECT_EQ(tensor->size(), std::min(2, size - rank / 2 * 2));
   EXPECT_EQ(data->rank(), rank / 2);
   EXPECT_EQ(data->size(), (size + 1 - rank % 2) / 2);
-  std::vector<int64_t> in_tensor(5003, rank), in_data(5003, rank);
-  Request first = tensor->start_all_reduce(view(in_tensor), view(in_tensor));
-  Request second = data->start_all_reduce(view(in_data), view(in_data));
+  Data<int64_t> in_tensor = std::vector<int64_t>(5003, rank), in_data = std::vector<int64_t>(5003, rank);
+  Request first = tensor->start_all_reduce(in_tensor, in_tensor);
+  Request second = data->start_all_reduce(in_data, in_data);
   if (rank % 2) std::swap(first, second);
   second.wait();
   first.wait();
@@ -314,8 +388,8 @@ TEST_P(Contract, SplitsIntoTensorAndDataGroups) {
     if (other / 2 == rank / 2) tensor_sum += other;
     if (other % 2 == rank % 2) data_sum += other;
   }
-  EXPECT_THAT(in_tensor, testing::Each(tensor_sum));
-  EXPECT_THAT(in_data, testing::Each(data_sum));
+  EXPECT_THAT(in_tensor.values(), ::testing::Each(tensor_sum));
+  EXPECT_THAT(in_data.values(), ::testing::Each(data_sum));
 }
 
 TEST_P(Contract, SplitOrdersByKey) {
@@ -325,21 +399,37 @@ TEST_P(Contract, SplitOrdersByKey) {
 }
 
 TEST_P(Contract, TestingEndsARequest) {
-  auto x = values<float>(rank, 30011);
-  Request request = group.start_all_reduce(view(x), view(x));
+  Data<float> x = values<float>(rank, 30011);
+  Request request = group.start_all_reduce(x, x);
   while (!request.test()) group.poll();
   EXPECT_TRUE(request.test());
   request.wait();
-  expect_same_bits(x, expected_sum<float>(size, 30011));
+  expect_whole_sum(group, x);
 }
 
 TEST_P(Contract, DestroyingOrReplacingARequestWaits) {
-  auto x = values<float>(rank, 30011), y = x;
-  { Request request = group.start_all_reduce(view(x), view(x)); }
-  expect_same_bits(x, expected_sum<float>(size, 30011));
-  Request request = group.start_all_reduce(view(y), view(y));
+  Data<float> x = values<float>(rank, 30011), y = values<float>(rank, 30011);
+  { Request request = group.start_all_reduce(x, x); }
+  expect_whole_sum(group, x);
+  Request request = group.start_all_reduce(y, y);
   request = Request();
-  expect_same_bits(y, x);
+  expect_same_bits(y, x.values());
+}
+
+// What was started before is input; what is started after the wait sees the output.
+TEST_P(Contract, VerbsRunBetweenWhatTheStreamDoes) {
+  Data<float> from = values<float>(rank, 5003), x(5003), to(5003);
+  Stream side(place());
+  StreamScope scope(side);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    copy(x, from);
+    Request request = group.start_all_reduce(x, x);
+    request.wait();
+    copy(to, x);
+    copy(x, from);  // not before the sum was copied
+  }
+  expect_whole_sum(group, to);
+  expect_same_bits(x, values<float>(rank, 5003));
 }
 
 TEST_P(Contract, BarrierMeets) {
@@ -362,29 +452,28 @@ TEST_P(Contract, MetaTensorsAreCheckedAndNothingIsSent) {
 }
 
 TEST_P(Contract, RefusesWrongArguments) {
-  std::vector<float> x(12 * size), y(12 * size);
-  std::vector<double> z(12 * size);
-  auto strided = view(x).reshaped({2, 6 * size}).slice(1, 0, 2);
-  EXPECT_THAT([&] { group.all_reduce(view(x), view(z)); },
-              ThrowsMessage<Error>(HasSubstr("output is fp32, input fp64")));
-  EXPECT_THAT([&] { group.all_reduce(view(x), view(y, 1)); },
+  Data<float> x(12 * size), y(12 * size);
+  Data<double> z(12 * size);
+  auto strided = Tensor(x).reshaped({2, 6 * size}).slice(1, 0, 2);
+  EXPECT_THAT([&] { group.all_reduce(x, z); }, ThrowsMessage<Error>(HasSubstr("output is fp32, input fp64")));
+  EXPECT_THAT([&] { group.all_reduce(x, y.slice(1, 12 * size)); },
               ThrowsMessage<Error>(HasSubstr(fmt::format("1 * {} output elements", 12 * size))));
   EXPECT_THAT([&] { group.all_reduce(strided); }, ThrowsMessage<Error>(HasSubstr("not contiguous")));
-  EXPECT_THAT([&] { group.all_reduce(view(x, 1), view(x, 0, 12 * size - 1)); },
+  EXPECT_THAT([&] { group.all_reduce(x.slice(1, 12 * size), x.slice(0, 12 * size - 1)); },
               ThrowsMessage<Error>(HasSubstr("overlap in part")));
-  EXPECT_THAT([&] { group.reduce_scatter(view(y, 0, 11), view(x)); },
-              ThrowsMessage<Error>(HasSubstr("reduce_scatter")));
-  EXPECT_THAT([&] { group.all_gather(view(x), view(y, 0, 11)); }, ThrowsMessage<Error>(HasSubstr("all_gather")));
-  EXPECT_THAT([&] { group.all_to_all(view(x), view(x)); }, ThrowsMessage<Error>(HasSubstr("overlap")));
-  EXPECT_THAT([&] { group.broadcast(view(x), size); }, ThrowsMessage<Error>(HasSubstr("outside a group of")));
-  EXPECT_THAT([&] { group.send(view(x), -1); }, ThrowsMessage<Error>(HasSubstr("rank -1")));
+  EXPECT_THAT([&] { group.reduce_scatter(y.slice(0, 11), x); }, ThrowsMessage<Error>(HasSubstr("reduce_scatter")));
+  EXPECT_THAT([&] { group.all_gather(x, y.slice(0, 11)); }, ThrowsMessage<Error>(HasSubstr("all_gather")));
+  EXPECT_THAT([&] { group.all_to_all(x, x); }, ThrowsMessage<Error>(HasSubstr("overlap")));
+  EXPECT_THAT([&] { group.broadcast(x, size); }, ThrowsMessage<Error>(HasSubstr("outside a group of")));
+  EXPECT_THAT([&] { group.send(x, -1); }, ThrowsMessage<Error>(HasSubstr("rank -1")));
   EXPECT_THAT([&] { group.recv(Tensor(), 0); }, ThrowsMessage<Error>(HasSubstr("undefined")));
   if (size == 1) return;
-  EXPECT_THAT([&] { group.all_to_all(view(x, 1), view(y, 1)); }, ThrowsMessage<Error>(HasSubstr("all_to_all")));
+  EXPECT_THAT([&] { group.all_to_all(x.slice(1, 12 * size), y.slice(1, 12 * size)); },
+              ThrowsMessage<Error>(HasSubstr("all_to_all")));
   const int other = (rank + 1) % size;  // another rank's block
-  EXPECT_THAT([&] { group.reduce_scatter(view(x, other * 12, other * 12 + 12), view(x)); },
+  EXPECT_THAT([&] { group.reduce_scatter(x.slice(other * 12, other * 12 + 12), x); },
               ThrowsMessage<Error>(HasSubstr("own block")));
-  EXPECT_THAT([&] { group.all_gather(view(x), view(x, other * 12, other * 12 + 12)); },
+  EXPECT_THAT([&] { group.all_gather(x, x.slice(other * 12, other * 12 + 12)); },
               ThrowsMessage<Error>(HasSubstr("own block")));
 }
 

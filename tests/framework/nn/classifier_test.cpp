@@ -51,8 +51,11 @@ class SplitVocabulary : public ::testing::TestWithParam<DType> {
     set_values(x, identity);
     Arena saved(Device{}, 1 << 16), scratch(Device{}, 1 << 20);
     Context context{saved, scratch, GetParam(), &group};
-    Result result{classifier.forward_backward(dx, x, ConstTensor(targets.data(), {n}, DType::i32), 1, loss, context),
-                  {}};
+    float factor = 1;
+    Result result{{}, {}};
+    classifier.forward_backward(Tensor(&result.sums, {4}, DType::f64), dx,
+                                {x, ConstTensor(targets.data(), {n}, DType::i32), Tensor(&factor, {1}, DType::f32)},
+                                loss, context);
 
     Values all(size_t(padded * n));
     for (int64_t i = 0; i < own * n; ++i) all[size_t(first * n + i)] = table.gradient.as<float>()[i];

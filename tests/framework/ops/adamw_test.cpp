@@ -33,9 +33,24 @@ struct Arena {
   DeviceTensor master, moment1, moment2, compute, gradient;
 };
 
-AdamwStep typical_step() {
-  return {
-      .lr = 3e-3f, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .decay = 3e-4f, .gradient_scale = 0.37f, .updates = 7};
+struct Update {
+  AdamwStep step;
+  AdamwOptions options;
+  float gradient_scale = 1;
+  bool made = true;
+};
+
+Update typical() {
+  return {.step = {.lr = 3e-3, .decay = 3e-4, .updates = 7}, .options = {}, .gradient_scale = 0.37f};
+}
+
+// The sum of squares of the change.
+double update(const AdamwState& state, ConstTensor gradient, const Update& u) {
+  const AdamwRates rates = adamw_rates(u.step, u.options);
+  const DeviceTensor change({1}, DType::f64), there = device_tensor(std::vector<float>(rates.begin(), rates.end()));
+  const DeviceTensor gate = device_tensor(std::vector<float>{u.gradient_scale, u.made ? 1.f : 0.f});
+  adamw(change, state, gradient, {there, gate, true}, u.options);
+  return host_values<double>(change)[0];
 }
 
 TEST(Adamw, FirstStepWorkedByHand) {
@@ -43,8 +58,8 @@ TEST(Adamw, FirstStepWorkedByHand) {
   // weight decays by 0.001 * 10.
   DeviceTensor w = tensor_of({1}, DType::f32, {10}), m({1}, DType::f32), v({1}, DType::f32), c({1}, DType::bf16);
   DeviceTensor g = tensor_of({1}, DType::f32, {4});
-  AdamwStep step{.lr = 0.5f, .beta1 = 0.9, .beta2 = 0.95, .eps = 0, .decay = 0.001f, .gradient_scale = 0.5f};
-  double squares = adamw({w, m, v, c}, g, step);
+  double squares =
+      update({w, m, v, c}, g, {.step = {.lr = 0.5, .decay = 0.001}, .options = {.eps = 0}, .gradient_scale = 0.5f});
   EXPECT_NEAR(to_doubles(w)[0], 10 - 0.5 - 0.01, 1e-6);
   EXPECT_NEAR(to_doubles(m)[0], 0.2, 1e-7);
   EXPECT_NEAR(to_doubles(v)[0], 0.2, 1e-7);
@@ -55,7 +70,7 @@ TEST(Adamw, FirstStepWorkedByHand) {
 TEST(Adamw, EpsilonStandsOutsideTheRoot) {
   // g = 1e-4, eps = 1e-4: half a step. Inside the root it would be 1e-4 / sqrt(1e-8 + 1e-4), a hundredth.
   DeviceTensor w({1}, DType::f32), m({1}, DType::f32), v({1}, DType::f32), g = tensor_of({1}, DType::f32, {1e-4});
-  adamw({w, m, v, {}}, g, {.lr = 1, .eps = 1e-4f});
+  update({w, m, v, {}}, g, {.step = {.lr = 1}, .options = {.eps = 1e-4}});
   EXPECT_NEAR(to_doubles(w)[0], -0.5, 1e-5);
 }
 
@@ -72,13 +87,11 @@ TEST(Adamw, EqualsGoldenUpdates) {
     for (size_t i = 0; i < one["factors"].size(); ++i) {
       double factor = one["factors"][i], rate = top_rate * factor;
       DeviceTensor g = tensor_of({n}, DType::f32, golden["gradients"][i]);
-      adamw({w, m, v, {}}, g,
-            {.lr = float(rate),
-             .beta1 = one["beta1"],
-             .beta2 = one["beta2"],
-             .eps = one["eps"],
-             .decay = float((one["decay"] == "independent" ? factor : rate) * weight_decay),
-             .updates = int64_t(i) + 1});
+      update({w, m, v, {}}, g,
+             {.step = {.lr = rate,
+                       .decay = (one["decay"] == "independent" ? factor : rate) * weight_decay,
+                       .updates = int64_t(i) + 1},
+              .options = {.beta1 = one["beta1"], .beta2 = one["beta2"], .eps = one["eps"]}});
       EXPECT_TRUE(near_by_norm(w, one["parameters"][i], 1e-6));
       EXPECT_TRUE(near_by_norm(m, one["first_moments"][i], 1e-6));
       EXPECT_TRUE(near_by_norm(v, one["second_moments"][i], 1e-6));
@@ -94,12 +107,13 @@ TEST(Adamw, EqualsReferenceOverManyUpdates) {
     std::vector<reference::AdamwElement> expected(static_cast<size_t>(n));
     Values w = to_doubles(arena.master), m = to_doubles(arena.moment1), v = to_doubles(arena.moment2);
     for (size_t i = 0; i < w.size(); ++i) expected[i] = {w[i], m[i], v[i]};
-    AdamwStep step = typical_step();
-    for (int update = 0; update < 5; ++update, ++step.updates) {
-      fill_random(arena.gradient, 1000 * round + uint64_t(update));
+    Update next = typical();
+    for (int i = 0; i < 5; ++i, ++next.step.updates) {
+      fill_random(arena.gradient, 1000 * round + uint64_t(i));
       Values gradient = to_doubles(arena.gradient), before = to_doubles(arena.master);
-      double squares = adamw(arena.state(), arena.gradient, step);
-      for (size_t i = 0; i < expected.size(); ++i) expected[i] = reference::adamw(expected[i], gradient[i], step);
+      double squares = update(arena.state(), arena.gradient, next);
+      for (size_t e = 0; e < expected.size(); ++e)
+        expected[e] = reference::adamw(expected[e], double(next.gradient_scale) * gradient[e], next.step, next.options);
       Values change = difference(to_doubles(arena.master), before);
       EXPECT_NEAR(std::sqrt(squares), norm_of(change), 1e-5 * norm_of(change));
     }
@@ -120,14 +134,14 @@ TEST(Adamw, EqualsReferenceOverManyUpdates) {
 TEST(Adamw, SlicesHaveTheBitsOfTheWhole) {
   constexpr int64_t kSize = 100003;
   Arena whole(kSize, 1), sliced(kSize, 1), single(kSize, 1);
-  adamw(whole.state(), whole.gradient, typical_step());
+  update(whole.state(), whole.gradient, typical());
   for (int64_t begin = 0, size = 1; begin < kSize; begin += size, size = size * 3 % 1009) {
     int64_t end = std::min(begin + size, kSize);
-    adamw(sliced.state(begin, end), sliced.gradient.tensor.slice(0, begin, end), typical_step());
+    update(sliced.state(begin, end), sliced.gradient.tensor.slice(0, begin, end), typical());
   }
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
-  adamw(single.state(), single.gradient, typical_step());
+  update(single.state(), single.gradient, typical());
   omp_set_num_threads(threads);
   for (const Arena* other : {&sliced, &single}) {
     EXPECT_TRUE(same_bits(whole.master, other->master));
@@ -141,52 +155,62 @@ TEST(Adamw, SumDoesNotDependOnThreads) {
   Arena one(50021, 3), three(50021, 3);
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
-  double with_one = adamw(one.state(), one.gradient, typical_step());
+  double with_one = update(one.state(), one.gradient, typical());
   omp_set_num_threads(3);
-  double with_three = adamw(three.state(), three.gradient, typical_step());
+  double with_three = update(three.state(), three.gradient, typical());
   omp_set_num_threads(threads);
   EXPECT_EQ(with_one, with_three);
 }
 
 TEST(Adamw, WorksWithoutAComputeCopyAndOnNothing) {
   Arena with(77, 5), without(77, 5);
-  double a = adamw(with.state(), with.gradient, typical_step());
-  double b = adamw(without.state(0, 77, false), without.gradient, typical_step());
+  double a = update(with.state(), with.gradient, typical());
+  double b = update(without.state(0, 77, false), without.gradient, typical());
   EXPECT_EQ(a, b);
   EXPECT_TRUE(same_bits(with.master, without.master));
-  EXPECT_EQ(adamw(with.state(5, 5), with.gradient.tensor.slice(0, 5, 5), typical_step()), 0);
+  EXPECT_EQ(update(with.state(5, 5), with.gradient.tensor.slice(0, 5, 5), typical()), 0);
 }
 
 TEST(Adamw, ZeroGradientAndMomentsOnlyDecay) {
   DeviceTensor w = tensor_of({9}, DType::f32, Values(9, 2.0)), m({9}, DType::f32), v({9}, DType::f32),
                g({9}, DType::f32);
-  adamw({w, m, v, {}}, g, {.lr = 1, .decay = 0.25f});
+  update({w, m, v, {}}, g, {.step = {.lr = 1, .decay = 0.25}, .options = {}});
   EXPECT_EQ(to_doubles(w), Values(9, 1.5));
+}
+
+TEST(Adamw, TouchesNothingWhereTheGateIsShut) {
+  Arena arena(5003, 1), before(5003, 1);
+  set_element(arena.gradient, 13, NAN);
+  Update shut = typical();
+  shut.made = false;
+  EXPECT_EQ(update(arena.state(), arena.gradient, shut), 0);
+  for (auto part : {&Arena::master, &Arena::moment1, &Arena::moment2, &Arena::compute})
+    EXPECT_TRUE(same_bits(arena.*part, before.*part));
 }
 
 TEST(Adamw, NonFiniteGradientShowsInTheSum) {
   Arena arena(20, 1);
   set_element(arena.gradient, 13, INFINITY);
-  EXPECT_TRUE(std::isnan(adamw(arena.state(), arena.gradient, typical_step())));
+  EXPECT_TRUE(std::isnan(update(arena.state(), arena.gradient, typical())));
 }
 
 TEST(Adamw, ErrorsNameBothValues) {
   Arena arena(8, 1);
-  auto message = [&](const AdamwState& state, const AdamwStep& step) -> std::string {
+  auto message = [&](const AdamwState& state, const Update& u) -> std::string {
     try {
-      adamw(state, arena.gradient, step);
+      update(state, arena.gradient, u);
     } catch (const Error& error) {
       return error.what();
     }
     return "nothing thrown";
   };
-  EXPECT_THAT(message(arena.state(0, 5), typical_step()), ::testing::HasSubstr("[5] for gradient [8]"));
-  AdamwStep zeroth = typical_step();
-  zeroth.updates = 0;
+  EXPECT_THAT(message(arena.state(0, 5), typical()), ::testing::HasSubstr("[5] for gradient [8]"));
+  Update zeroth = typical();
+  zeroth.step.updates = 0;
   EXPECT_THAT(message(arena.state(), zeroth), ::testing::HasSubstr("update 0"));
   AdamwState state = arena.state();
   state.compute = arena.master.tensor;
-  EXPECT_THAT(message(state, typical_step()), ::testing::HasSubstr("must be bf16"));
+  EXPECT_THAT(message(state, typical()), ::testing::HasSubstr("must be bf16"));
 }
 
 }  // namespace

@@ -56,10 +56,13 @@ Result run(const reference::CrossEntropy& ce, DType dtype, const Values& logits,
     add(total.target_logit, piece.target_logit);
     add(total.logit_sum, piece.logit_sum);
   }
-  Result result{ops::cross_entropy_loss(total.view(), targets, options), Values(logits.size())};
+  const DeviceTensor sums({4}, DType::f64), factors = device_tensor(std::vector<float>{factor});
+  ops::cross_entropy_loss(sums, total.view(), targets, options);
+  const std::vector<double> values = host_values<double>(sums);
+  Result result{{values[0], values[1], values[2], values[3]}, Values(logits.size())};
   for (int64_t rank = 0; rank < ranks; ++rank) {
     options.first_column = rank * own;
-    ops::cross_entropy_gradient(pieces[size_t(rank)], total.view(), targets, factor, options);
+    ops::cross_entropy_gradient(pieces[size_t(rank)], total.view(), targets, factors, options);
   }
   result.gradient = to_doubles(all);
   return result;

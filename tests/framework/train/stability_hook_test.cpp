@@ -14,9 +14,14 @@ StepReport step(double loss, double norm) {
   return report;
 }
 
-// What the loop does with one step.
+// What the loop does with one step. The limits shut the gate exactly where the hook then says why.
 Action walk(StabilityHook& hook, const StepReport& report) {
-  const Verdict verdict = hook.before_update(report);
+  StepLimits limits;
+  hook.limit(limits);
+  const Verdict verdict = hook.judge(report);
+  const bool updated = std::isfinite(report.loss) && std::isfinite(report.gradient_norm) &&
+                       report.loss <= limits.loss && report.gradient_norm <= limits.gradient_norm;
+  EXPECT_EQ(updated, verdict.action == Action::proceed) << verdict.reason;
   hook.after_step(report, verdict, {});
   return verdict.action;
 }
@@ -25,7 +30,7 @@ TEST(StabilityHook, SkipsThenStops) {  // CASES R25
   StabilityHook hook({.max_skips = 3, .spikes = true, .spike = {}});
   EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(walk(hook, step(std::nan(""), 1)), Action::skip);
-  const Verdict last = hook.before_update(step(3, INFINITY));
+  const Verdict last = hook.judge(step(3, INFINITY));
   EXPECT_EQ(last.action, Action::stop_unstable);
   EXPECT_THAT(last.reason, ::testing::HasSubstr("stability.max_skips"));
 }

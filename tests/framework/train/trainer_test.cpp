@@ -37,19 +37,21 @@ class Toy : public keel::testing::ToyModel {
 
   void refresh() override {}
   void begin_step() override { ++step_; }
-  ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override {
-    const int64_t counted = batch.targets.elements();
-    const float share = options.factor * float(counted);
+  void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override {
+    const auto counted = double(batch.targets.elements());
+    const float share = *options.factor.as<float>() * float(counted);
     for (int64_t i = 0; i < w_->local.elements(); ++i)
       w_->gradient.as<float>()[i] += share * (w_->master.as<float>()[i] - float(w_->shard_offset() + i));
     for (int64_t i = 0; i < 3; ++i)
       g_->gradient.as<float>()[i] += share * (g_->master.as<float>()[i] - 1) / float(ranks_);
-    ops::CrossEntropySums sums{.loss = double(counted), .counted = counted, .finite = counted};
-    if (step_ < first_fault || step_ > last_fault) return sums;
-    if (fault == Fault::loss) sums.loss = std::nan(""), --sums.finite;
+    const bool faulty = step_ >= first_fault && step_ <= last_fault;
+    if (faulty && fault == Fault::loss)
+      add(sums, {.loss = std::nan(""), .counted = counted, .finite = counted - 1});
+    else
+      add(sums, {.loss = counted, .counted = counted, .finite = counted});
+    if (!faulty) return;
     if (fault == Fault::gradient_nan) w_->gradient.as<float>()[1] = std::numeric_limits<float>::quiet_NaN();
     if (fault == Fault::gradient_infinite) g_->gradient.as<float>()[1] = std::numeric_limits<float>::infinity();
-    return sums;
   }
 
   Fault fault = Fault::none;  // of this rank, in these steps

@@ -35,19 +35,17 @@ class Given : public keel::testing::ToyModel {
 
   void refresh() override {}
   void begin_step() override {}
-  ops::CrossEntropySums forward_backward(const nn::TokenBatch& batch, const nn::StepOptions& options) override {
-    ops::CrossEntropySums sums;
+  void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override {
+    const float factor = *options.factor.as<float>();
     for (int64_t t = 0; t < batch.targets.elements(); ++t) {
       if (batch.targets.as<int32_t>()[t] < 0) continue;
       const int32_t id = batch.tokens.as<int32_t>()[t];
-      sums.loss += id;
-      ++sums.counted, ++sums.finite;
+      add(sums, {.loss = double(id), .counted = 1, .finite = 1});
       nn::Parameter& sharded = parameters_.at("sharded");
       for (int64_t i = 0; i < sharded.local.elements(); ++i)
-        sharded.gradient.as<float>()[i] += options.factor * float(id) * kSharded[sharded.shard_offset() + i];
-      parameters_.at("replicated").gradient.as<float>()[0] += options.factor * float(id) * kReplicated / float(parts_);
+        sharded.gradient.as<float>()[i] += factor * float(id) * kSharded[sharded.shard_offset() + i];
+      parameters_.at("replicated").gradient.as<float>()[0] += factor * float(id) * kReplicated / float(parts_);
     }
-    return sums;
   }
 
  private:

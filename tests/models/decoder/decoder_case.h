@@ -1,16 +1,18 @@
-// A decoder on this rank of the world's tensor group, its parameters set by the golden files' formula, and one batch.
+// A decoder on this rank of the world's tensor group and the device under test, its parameters set by the golden files'
+// formula, and one batch.
 #pragma once
 
-#include <mpi.h>
-
 #include <cmath>
+#include <deque>
+#include <memory>
 #include <vector>
 
 #include "framework/base/rng.h"
-#include "framework/comm/mpi.h"
 #include "framework/parallel/data_parallel.h"
 #include "framework/parallel/tensor_parallel.h"
 #include "models/decoder/decoder.h"
+#include "tests/support/device.h"
+#include "tests/support/device_world.h"
 
 namespace keel::testing {
 
@@ -35,10 +37,19 @@ struct Ids {
   int64_t B = 0, T = 0;
   bool documents = false;
 
+  // Views of copies that live until the next call.
   nn::TokenBatch batch() {
-    auto part = [&](std::vector<int32_t>& values) { return Tensor(values.data(), {B, T}, DType::i32); };
-    return {part(tokens), part(targets), part(positions), documents ? part(first_key) : Tensor()};
+    there_ = std::make_shared<std::deque<DeviceTensor>>();
+    auto part = [&](const std::vector<int32_t>& values) {
+      there_->push_back(device_tensor(values));
+      return there_->back().tensor.reshaped({B, T});
+    };
+    nn::TokenBatch batch{part(tokens), part(targets), part(positions), {}};
+    if (documents) batch.first_key = part(first_key);
+    return batch;
   }
+
+  std::shared_ptr<std::deque<DeviceTensor>> there_;
 };
 
 // The tensor group is the whole world.
@@ -46,21 +57,26 @@ class DecoderCase {
  public:
   DecoderCase(comm::Communicator& world, const models::DecoderConfig& config, DType activation, nn::BatchShape batch)
       : mesh_(world, world.size()), group_(mesh_.tensor()), decoder(config) {
-    decoder.allocate(
-        {.parameters = {.device = {}, .activation = activation, .tensor = mesh_.tensor_position(), .data_ranks = 1},
-         .group = &group_,
-         .batch = batch,
-         .training = true});
+    decoder.allocate({.parameters = {.device = test_device(),
+                                     .activation = activation,
+                                     .tensor = mesh_.tensor_position(),
+                                     .data_ranks = 1},
+                      .group = &group_,
+                      .batch = batch,
+                      .training = true});
     reducer_.emplace(decoder.parameters(), mesh_, false);
   }
 
   template <class F>
   void set_parameters(F value_of) {
-    for (nn::Parameter& parameter : decoder.parameters().all())
+    for (nn::Parameter& parameter : decoder.parameters().all()) {
+      const HostTensor host(parameter.master);
       nn::for_each_run(parameter, [&](int64_t logical, int64_t local, int64_t count) {
         for (int64_t i = 0; i < count; ++i)
-          parameter.master.as<float>()[local + i] = float(value_of(parameter.spec.name, logical + i));
+          host.tensor().as<float>()[local + i] = float(value_of(parameter.spec.name, logical + i));
       });
+      host.put_back();
+    }
     decoder.parameters().round_to_compute();
     decoder.refresh();
   }
@@ -70,15 +86,28 @@ class DecoderCase {
     for (int32_t target : ids.targets) counted += target >= 0;
     decoder.parameters().zero_gradients();
     decoder.begin_step();
-    auto sums = decoder.forward_backward(
-        ids.batch(), {.factor = float(1 / counted), .loss = loss, .telemetry = true, .gradients_complete = {}});
+    const ops::CrossEntropySums sums = micro_step(ids, float(1 / counted), loss);
     reducer_->finish_gradients();
     return sums;
+  }
+  ops::CrossEntropySums micro_step(Ids& ids, float factor, const nn::LossOptions& loss) {
+    const DeviceTensor sums({4}, DType::f64), factors = device_tensor(std::vector<float>{factor});
+    decoder.forward_backward(sums, ids.batch(),
+                             {.factor = factors, .loss = loss, .telemetry = true, .gradients_complete = {}});
+    return sums_of(sums);
+  }
+  static ops::CrossEntropySums sums_of(const ConstTensor& sums) {
+    const std::vector<double> values = host_values<double>(sums);
+    return {values[0], values[1], values[2], values[3]};
   }
 
   // What `step` does after its backward, for tests that call layers one by one.
   void finish_gradients() { reducer_->finish_gradients(); }
-  double gradient_norm() { return reducer_->gradient_norm(); }
+  double gradient_norm() {
+    const DeviceTensor squares({1}, DType::f64);
+    reducer_->gradient_squares(squares);
+    return std::sqrt(host_values<double>(squares)[0]);
+  }
   parallel::Mesh& mesh() { return mesh_; }
   nn::TensorGroup& group() { return group_; }
 

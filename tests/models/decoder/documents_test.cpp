@@ -27,7 +27,7 @@ Ids joined(const std::vector<int32_t>& a, const std::vector<int32_t>& targets_of
 
 struct Left {
   double loss = 0, gradient_norm = 0;
-  int64_t counted = 0;
+  double counted = 0;
   Values logits;  // after the last token, this rank's
   std::vector<Values> gradients;
 };
@@ -35,7 +35,7 @@ struct Left {
 class Packed : public ::testing::TestWithParam<const char*> {
  protected:
   Packed()
-      : world(comm::make_mpi_communicator(MPI_COMM_WORLD)),
+      : world(device_world()),
         config(models::read_decoder_config(config::parse(
             fmt::format("{{kind: decoder, vocab: 12, hidden: 32, layers: 3, ffn: 48, {}}}", GetParam()), "test"))) {}
 
@@ -46,7 +46,7 @@ class Packed : public ::testing::TestWithParam<const char*> {
     Left left{sums.loss, model.gradient_norm(), sums.counted, {}, {}};
     for (const nn::Parameter& parameter : model.decoder.parameters().all())
       left.gradients.push_back(to_doubles(parameter.gradient));
-    OwnedTensor logits({1, model.decoder.classifier().table->local[0]}, DType::f32);
+    DeviceTensor logits({1, model.decoder.classifier().table->local[0]}, DType::f32);
     model.decoder.next_logits(logits, ids.batch());
     for (double logit : to_doubles(logits))
       if (std::isfinite(logit)) left.logits.push_back(logit);
@@ -82,7 +82,7 @@ TEST_P(Packed, AnotherNeighbourChangesNoBit) {
 TEST_P(Packed, LossIsTheTokenWeightedMean) {
   const Left a = run(joined(kA, kTargetsA, false)), b = run(joined({}, {})), both = run(joined(kA, kTargetsA));
   EXPECT_EQ(both.counted, 7);
-  EXPECT_NEAR(both.loss / 7, (a.loss + b.loss) / double(a.counted + b.counted), 1e-5 * both.loss / 7);
+  EXPECT_NEAR(both.loss / 7, (a.loss + b.loss) / (a.counted + b.counted), 1e-5 * both.loss / 7);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -36,7 +36,7 @@ class GainMode : public ::testing::TestWithParam<Variant> {};
 
 // One step of gradient descent at rate 1: every gain, and how far it moved, as on one rank (CASES R01, R02).
 TEST_P(GainMode, StepsOfDescentAreThoseOfOneRank) {
-  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD);
+  const auto world = device_world();
   const auto self = comm::make_self_communicator();
   const models::DecoderConfig config = config_of(GetParam().text);
   DecoderCase one(*self, config, DType::f32, {2, 9}), split(*world, config, DType::f32, {2, 9});
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // CASES R08, R09: all weights 1, no gradient, rate 0.1, decay 0.1.
 TEST(WeightDecay, LeavesGainsScalesAndBiasesAlone) {
-  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD);
+  const auto world = device_world();
   for (bool zero_centered : {false, true})
     for (bool decayed_gains : {false, true}) {
       const std::string text = fmt::format(
@@ -88,7 +88,9 @@ TEST(WeightDecay, LeavesGainsScalesAndBiasesAlone) {
       nn::ParameterSet& parameters = run.decoder.parameters();
       parallel::DataParallel reducer(parameters, run.mesh(), false);
       optim::Adamw optimizer(parameters, reducer.update_spans(), {});
-      optimizer.step({.lr = 0.1, .decay = 0.1 * 0.1, .updates = 1});
+      const ops::AdamwRates rates = optimizer.rates({.lr = 0.1, .decay = 0.1 * 0.1, .updates = 1});
+      optimizer.step(DeviceTensor({1}, DType::f64), device_tensor(std::vector<float>(rates.begin(), rates.end())),
+                     device_tensor(std::vector<float>{1, 1}));
       for (const nn::Parameter& parameter : parameters.all()) {
         const std::string& name = parameter.spec.name;
         const bool of_qk = name.ends_with(".q_norm.weight") || name.ends_with(".k_norm.weight");

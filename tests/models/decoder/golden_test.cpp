@@ -52,10 +52,11 @@ struct Distance {
 // several ranks hold weigh one over their number. Rows beyond the golden tensor are padding and must be 0.
 Distance compare(comm::Communicator& world, const nn::Parameter& parameter, const std::vector<double>& golden) {
   Distance d;
+  const std::vector<float> gradient = host_values(parameter.gradient);
   nn::for_each_run(parameter, [&](int64_t logical, int64_t local, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       const double expected = logical + i < int64_t(golden.size()) ? golden[size_t(logical + i)] : 0;
-      const double difference = double(parameter.gradient.as<float>()[local + i]) - expected;
+      const double difference = double(gradient[size_t(local + i)]) - expected;
       d.difference += difference * difference;
       d.size += expected * expected;
     }
@@ -70,7 +71,7 @@ class Golden : public ::testing::TestWithParam<std::string> {};
 TEST_P(Golden, LossAndEveryGradient) {
   const json golden = json::parse(std::ifstream(KEEL_GOLDEN "/decoder/" + GetParam() + ".json"));
   const auto config = models::read_decoder_config(config::parse(golden["model"].dump(), GetParam()));
-  const auto world_group = comm::make_mpi_communicator(MPI_COMM_WORLD);
+  const auto world_group = device_world();
   comm::Communicator& world = *world_group;
   if (!divides(config, world.size())) GTEST_SKIP() << "does not divide over " << world.size() << " ranks";
   Ids ids = ids_of(golden);
@@ -87,28 +88,31 @@ TEST_P(Golden, LossAndEveryGradient) {
   EXPECT_NEAR(sums.z_loss / double(sums.counted), golden["z_loss"].get<double>(),
               1e-5 * std::abs(golden["z_loss"].get<double>()) + 1e-12);
 
-  double squares = 0;
-  for (const auto& [name, values] : golden["gradients"].items())
+  double squares = 0, rounding_squares = 0;
+  for (const auto& [name, values] : golden["gradients"].items()) {
     for (double value : values) squares += value * value;
+    rounding_squares += std::pow(golden["rounding"][name].get<double>(), 2);
+  }
   const double norm = std::sqrt(squares);
-  EXPECT_NEAR(run.gradient_norm(), norm, 1e-5 * norm);
+  EXPECT_NEAR(run.gradient_norm(), norm, 1e-5 * norm + 4 * std::sqrt(rounding_squares));
   EXPECT_EQ(run.decoder.parameters().all().size(), golden["gradients"].size());
   for (const nn::Parameter& parameter : run.decoder.parameters().all()) {
     const std::string& name = parameter.spec.name;
     ASSERT_TRUE(golden["gradients"].contains(name)) << name;
     const Distance d = compare(world, parameter, golden["gradients"][name]);
     const double rounding = golden["rounding"][name];
-    // The floor is one fp32 rounding of the whole gradient: some of these gradients are zero, or sums that cancel.
-    EXPECT_LE(d.difference, 1e-5 * d.size + 6e-8 * norm + 4 * rounding) << name << " of norm " << d.size;
+    // The floor is two fp32 roundings of the whole gradient: some of these gradients are zero, or sums that cancel.
+    EXPECT_LE(d.difference, 1e-5 * d.size + 1.2e-7 * norm + 4 * rounding) << name << " of norm " << d.size;
   }
 
   const nn::ModelTelemetry& heads = run.decoder.telemetry();
   const int64_t H = heads.largest_logit.size(1), first = world.rank() * H;
+  const std::vector<float> largest_logit = host_values(heads.largest_logit), entropies = host_values(heads.entropy);
   for (int64_t layer = 0; layer < config.layers; ++layer)
     for (int64_t h = 0; h < H; ++h) {
       const double largest = golden["largest_logit"][layer][first + h], entropy = golden["entropy"][layer][first + h];
-      EXPECT_NEAR(heads.largest_logit.as<float>()[layer * H + h], largest, 1e-5 * largest);
-      EXPECT_NEAR(heads.entropy.as<float>()[layer * H + h] / double(heads.rows), entropy, 1e-5 * entropy + 1e-6);
+      EXPECT_NEAR(largest_logit[size_t(layer * H + h)], largest, 1e-5 * largest);
+      EXPECT_NEAR(entropies[size_t(layer * H + h)] / double(heads.rows), entropy, 1e-5 * entropy + 1e-6);
     }
 }
 

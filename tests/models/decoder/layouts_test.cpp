@@ -2,7 +2,6 @@
 // those of one rank, clipping reaches the limit, and what several ranks hold stays the same bits.
 #include <gtest/gtest.h>
 
-#include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
 #include "framework/parallel/replica_check.h"
 #include "framework/parallel/tensor_parallel.h"
@@ -10,6 +9,7 @@
 #include "models/decoder/decoder.h"
 #include "tests/framework/data/temporary_folder.h"
 #include "tests/support/compare.h"
+#include "tests/support/device_world.h"
 
 namespace keel::testing {
 namespace {
@@ -50,7 +50,7 @@ const Variant kVariants[] = {
 
 class Layouts : public ::testing::TestWithParam<Variant> {
  protected:
-  Layouts() : world(comm::make_mpi_communicator(MPI_COMM_WORLD)) {
+  Layouts() : world(device_world()) {
     data::TokenWriter writer(folder / "tokens", kVocabulary);
     for (int32_t i = 0, length = 1; i < 900; i += length, length = i * 7 % 23 + 1) {  // rows count unequal numbers
       std::vector<int32_t> document;
@@ -78,12 +78,14 @@ class Layouts : public ::testing::TestWithParam<Variant> {
         fmt::format("{{kind: decoder, vocab: {}, hidden: 32, layers: 2, ffn: 48, {}}}", kVocabulary, GetParam().text),
         "test")));
     const int64_t rows = kSequences / layout.data, micro = std::min<int64_t>(rows, 4);
-    decoder.allocate(
-        {.parameters = {.tensor = mesh.tensor_position(), .data_ranks = mesh.data().size(), .bucket_elements = 2048},
-         .group = &group,
-         .batch = {micro, kLength}});
+    decoder.allocate({.parameters = {.device = test_device(),
+                                     .tensor = mesh.tensor_position(),
+                                     .data_ranks = mesh.data().size(),
+                                     .bucket_elements = 2048},
+                      .group = &group,
+                      .batch = {micro, kLength}});
     decoder.parameters().initialise(1);
-    train::StepBatches batches(dataset, {micro, kLength, rows / micro}, true);
+    train::StepBatches batches(dataset, {micro, kLength, rows / micro}, true, test_device());
     train::Trainer trainer(decoder, mesh, batches, order,
                            {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3, .total_steps = steps},
                             .weight_decay = 0.1,
@@ -114,9 +116,10 @@ class Layouts : public ::testing::TestWithParam<Variant> {
       if (!name.ends_with("q_norm.weight") && !name.ends_with("k_norm.weight")) continue;
       Values whole(size_t(parameter.spec.shape.elements()));
       if (parameter.first_replica())
-        nn::for_each_run(parameter, [&](int64_t logical, int64_t local, int64_t count) {
-          std::copy_n(parameter.compute.as<float>() + local, count, whole.begin() + logical);
-        });
+        nn::for_each_run(parameter,
+                         [&, values = to_doubles(parameter.compute)](int64_t logical, int64_t local, int64_t count) {
+                           std::copy_n(values.begin() + local, count, whole.begin() + logical);
+                         });
       mesh.tensor().all_reduce(Tensor(whole.data(), {int64_t(whole.size())}, DType::f64));
       gains[name] = whole;
     }

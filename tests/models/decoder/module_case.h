@@ -41,27 +41,28 @@ class Modules : public DecoderCase {
 
   Modules(comm::Communicator& ranks, const models::DecoderConfig& config)
       : DecoderCase(ranks, config, DType::f32, kBatch),
-        arena_(Device{}, 8 << 20),
-        scratch_(Device{}, 8 << 20),
+        arena_(test_device(), 8 << 20),
+        scratch_(test_device(), 8 << 20),
         context{arena_, scratch_, DType::f32, &group()} {
     set_parameters(random_value);
     decoder.parameters().zero_gradients();
     // The second row of the batch holds two documents.
+    std::vector<int32_t> places, first_key;
     for (int32_t i = 0; i < kRows; ++i) {
       const int32_t t = i % 7, start = i >= 10 ? 3 : 0;
-      places_.push_back(t - start);
-      first_key_.push_back(start);
+      places.push_back(t - start);
+      first_key.push_back(start);
     }
+    places_ = device_tensor(places);
+    first_key_ = device_tensor(first_key);
     if (config.rotated_features() == 0) return;
     rope_ = take(kBatch.length, config.rotated_features());
     ops::rope_table(rope_, 100);
   }
 
   nn::TransformerBlock& block() { return *decoder.blocks()[0]; }
-  nn::Positions positions() {
-    return {places(), rope_, Tensor(first_key_.data(), {kBatch.sequences, kBatch.length}, DType::i32)};
-  }
-  Tensor places() { return Tensor(places_.data(), {kRows}, DType::i32); }
+  nn::Positions positions() { return {places(), rope_, first_key_.tensor.reshaped({kBatch.sequences, kBatch.length})}; }
+  Tensor places() { return places_; }
 
   Tensor take(int64_t rows, int64_t columns) { return arena_.take({rows, columns}, DType::f32); }
   // Random logical values [kRows, columns], a function of the seed; this rank's columns of them, times their factor.
@@ -111,7 +112,7 @@ class Modules : public DecoderCase {
   }
 
   Arena arena_, scratch_;
-  std::vector<int32_t> places_, first_key_;
+  DeviceTensor places_, first_key_;
   Tensor rope_;
 
  public:

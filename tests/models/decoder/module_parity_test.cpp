@@ -36,7 +36,7 @@ const Variant kVariants[] = {
 class ModuleParity : public ::testing::TestWithParam<Variant> {
  protected:
   ModuleParity()
-      : world(comm::make_mpi_communicator(MPI_COMM_WORLD)),
+      : world(device_world()),
         self(comm::make_self_communicator()),
         config(models::read_decoder_config(config::parse(
             fmt::format("{{kind: decoder, vocab: 50, hidden: 32, layers: 1, ffn: 24, {}}}", GetParam().text), "test"))),
@@ -89,7 +89,8 @@ TEST_P(ModuleParity, Embedding) {
   std::vector<int32_t> ids(Modules::kRows);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(i * 11 % 50);
   expect_parity([&](Modules& m) {
-    const Tensor tokens(ids.data(), {Modules::kRows}, DType::i32), x = m.take(Modules::kRows, m.hidden());
+    const DeviceTensor tokens = device_tensor(ids);
+    const Tensor x = m.take(Modules::kRows, m.hidden());
     m.decoder.embedding().forward(x, tokens, m.places(), m.context);
     m.decoder.embedding().backward(m.random(m.hidden(), 1), tokens, m.places());
     return Outcome{{"x", made(x)}};
@@ -196,10 +197,11 @@ TEST_P(ModuleParity, Classifier) {
   for (size_t i = 0; i < targets.size(); ++i) targets[i] = i % 5 == 0 ? -1 : int32_t(i * 17 % 50);
   expect_parity([&](Modules& m) {
     const Tensor x = m.random(m.hidden(), 1), dx = m.take(Modules::kRows, m.hidden());
-    const ConstTensor wanted(targets.data(), {Modules::kRows}, DType::i32);
+    const DeviceTensor wanted = device_tensor(targets), factor = device_tensor(std::vector<float>{0.25f});
+    const DeviceTensor on_device({4}, DType::f64);
     const nn::LossOptions options{.z_loss = 1e-2, .label_smoothing = 0.1};
-    const ops::CrossEntropySums sums =
-        m.decoder.classifier().forward_backward(dx, x, wanted, 0.25f, options, m.context);
+    m.decoder.classifier().forward_backward(on_device, dx, {x, wanted, factor}, options, m.context);
+    const ops::CrossEntropySums sums = DecoderCase::sums_of(on_device);
     EXPECT_EQ(sums.counted, 11);
     EXPECT_EQ(sums.finite, 11);
     return Outcome{{"dx", made(dx)}, {"loss", {{sums.loss, sums.z_loss}, 2, {{0, 2}}}}};

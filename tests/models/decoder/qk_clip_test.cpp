@@ -1,5 +1,7 @@
 // QK-clip (QKNORM.md section 6): after it, the same batch's largest logits in the first layer, which nothing before it
 // has changed, are the old ones times the factors that the formula gives.
+#include "framework/ops/qk_clip.h"
+
 #include <gtest/gtest.h>
 
 #include "tests/models/decoder/decoder_case.h"
@@ -29,7 +31,7 @@ const Variant kVariants[] = {
 
 class QkClip : public ::testing::TestWithParam<Variant> {
  protected:
-  QkClip() : world(comm::make_mpi_communicator(MPI_COMM_WORLD)) {
+  QkClip() : world(device_world()) {
     const std::string text = fmt::format(
         "{{kind: decoder, vocab: 40, hidden: 32, layers: 2, ffn: 32, "
         "attention: {{heads: 4, kv_heads: 2, bias: {{qkv: true}}, {}}}}}",
@@ -51,10 +53,9 @@ class QkClip : public ::testing::TestWithParam<Variant> {
   std::vector<float> largest_of_first_layer() {
     run->step(ids, {});
     const Tensor own = run->decoder.telemetry().largest_logit;
-    std::vector<float> all(size_t(own.size(1)) * size_t(world->size()));
-    world->all_gather(Tensor(all.data(), {int64_t(all.size())}, DType::f32),
-                      own.slice(0, 0, 1).reshaped({own.size(1)}));
-    return all;
+    const DeviceTensor all({own.size(1) * world->size()}, DType::f32);
+    world->all_gather(all, own.slice(0, 0, 1).reshaped({own.size(1)}));
+    return host_values(all);
   }
 
   std::unique_ptr<comm::Communicator> world;
@@ -72,12 +73,10 @@ TEST_P(QkClip, ScalesTheLogitsThatPassedTau) {
 
   std::map<std::string, std::vector<float>> weights;
   for (const nn::Parameter& parameter : decoder.parameters().all())
-    weights[parameter.spec.name] = {parameter.master.as<float>(),
-                                    parameter.master.as<float>() + parameter.local.elements()};
+    weights[parameter.spec.name] = host_values(parameter.master);
   const Tensor largest = decoder.telemetry().largest_logit;
-  OwnedTensor factors(largest.shape(), DType::f32);
-  for (int64_t i = 0; i < largest.elements(); ++i)
-    factors.tensor.as<float>()[i] = std::min(1.f, tau / largest.as<float>()[i]);
+  const DeviceTensor factors(largest.shape(), DType::f32), gate = device_tensor(std::vector<float>{1, 1});
+  ops::qk_clip_factors(factors, largest, gate, tau);
   EXPECT_EQ(decoder.clip_weights(factors), GetParam().products);
   decoder.parameters().round_to_compute();
   decoder.refresh();
@@ -90,7 +89,7 @@ TEST_P(QkClip, ScalesTheLogitsThatPassedTau) {
   }
   for (const nn::Parameter& parameter : decoder.parameters().all()) {
     const std::vector<float>& old = weights[parameter.spec.name];
-    const bool same = std::equal(old.begin(), old.end(), parameter.master.as<float>());
+    const bool same = host_values(parameter.master) == old;
     if (parameter.spec.name.find(GetParam().changed) == std::string::npos) {
       EXPECT_TRUE(same) << parameter.spec.name << " changed";
     }
@@ -99,8 +98,12 @@ TEST_P(QkClip, ScalesTheLogitsThatPassedTau) {
 
 TEST_P(QkClip, LeavesEveryBitWhereNothingPassedTau) {
   const std::vector<float> before = largest_of_first_layer();
-  OwnedTensor factors(run->decoder.telemetry().largest_logit.shape(), DType::f32);
-  std::fill_n(factors.tensor.as<float>(), factors.tensor.elements(), 1.f);
+  // Far above, and an update that was not made.
+  const Tensor largest = run->decoder.telemetry().largest_logit;
+  const DeviceTensor factors(largest.shape(), DType::f32);
+  ops::qk_clip_factors(factors, largest, device_tensor(std::vector<float>{1, 1}), 1e6);
+  EXPECT_EQ(host_values(factors), std::vector<float>(size_t(largest.elements()), 1.f));
+  ops::qk_clip_factors(factors, largest, device_tensor(std::vector<float>{1, 0}), 1e-3);
   run->decoder.clip_weights(factors);
   run->decoder.refresh();
   const std::vector<float> after = largest_of_first_layer();

@@ -32,10 +32,6 @@ struct Left {
   int64_t rows = 0, activation_bytes = 0;
 };
 
-std::vector<float> values_of(ConstTensor tensor) {
-  return {tensor.as<float>(), tensor.as<float>() + tensor.elements()};
-}
-
 Ids random_ids(int64_t B, int64_t T) {
   Ids ids{.B = B, .T = T, .documents = true};
   for (int64_t i = 0; i < B * T; ++i) {
@@ -55,12 +51,12 @@ Left two_micro_steps(comm::Communicator& world, const Model& model, const char* 
   run.set_parameters([](const std::string& name, int64_t i) { return golden_value(name, i, 0.3, false); });
   Left left;
   run.step(ids, {.z_loss = 1e-3});
-  left.sums = run.decoder.forward_backward(ids.batch(), {.factor = 0.01f, .telemetry = true});
+  left.sums = run.micro_step(ids, 0.01f, {});
   for (const nn::Parameter& parameter : run.decoder.parameters().all())
-    left.gradients.push_back(values_of(parameter.gradient));
+    left.gradients.push_back(host_values(parameter.gradient));
   const nn::ModelTelemetry& telemetry = run.decoder.telemetry();
   for (const Tensor& part : {telemetry.largest_logit, telemetry.entropy, telemetry.q_rms, telemetry.k_rms})
-    left.telemetry.push_back(values_of(part));
+    left.telemetry.push_back(host_values(part));
   left.rows = telemetry.rows;
   left.activation_bytes = run.decoder.activation_bytes();
   return left;
@@ -69,7 +65,7 @@ Left two_micro_steps(comm::Communicator& world, const Model& model, const char* 
 class Recompute : public ::testing::TestWithParam<std::tuple<Model, DType>> {};
 
 TEST_P(Recompute, ChangesNoBit) {
-  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD);
+  const auto world = device_world();
   const auto [model, activation] = GetParam();
   const Left none = two_micro_steps(*world, model, "none", activation);
   ASSERT_GT(none.sums.counted, 0);

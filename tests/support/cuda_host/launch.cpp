@@ -2,7 +2,9 @@
 
 #include <cstdlib>
 #include <numeric>
-#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/support/cuda_host/faults.h"
 #include "tests/support/cuda_host/memory.h"
@@ -14,6 +16,28 @@ namespace {
 int64_t from_environment(const char* name, int64_t otherwise) {
   const char* value = std::getenv(name);
   return value ? std::atoll(value) : otherwise;
+}
+
+// As the real runtime: "2,0" are two devices, and a number that does not exist ends the list.
+const std::vector<int>& visible_devices() {
+  static const std::vector<int> all = [] {
+    std::vector<int> found;
+    const auto count = int(from_environment("KEEL_CUDA_HOST_DEVICES", 8));
+    const char* chosen = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (!chosen) {
+      found.resize(size_t(count));
+      std::iota(found.begin(), found.end(), 0);
+      return found;
+    }
+    std::istringstream list(chosen);
+    for (std::string one; std::getline(list, one, ',');) {
+      const int number = one.empty() ? -1 : std::atoi(one.c_str());
+      if (number < 0 || number >= count) break;
+      found.push_back(number);
+    }
+    return found;
+  }();
+  return all;
 }
 
 // Blocks in the order number * step modulo their count, from a start that the seed gives: step and count have no
@@ -53,8 +77,11 @@ uint64_t seed() {
 }
 
 int device_count() {
-  static const auto value = int(from_environment("KEEL_CUDA_HOST_DEVICES", 8));
-  return value;
+  return int(visible_devices().size());
+}
+
+int physical_device(int visible) {
+  return visible_devices()[size_t(visible)];
 }
 
 cudaError_t check_launch(const Kernel& kernel) {

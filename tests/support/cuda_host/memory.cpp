@@ -24,6 +24,7 @@ struct Allocation {
   std::byte* begin;
   size_t size_bytes;
   MemoryKind kind;
+  int device;
   bool live;
 
   std::byte* pages() const { return mapping + kPage; }
@@ -102,13 +103,13 @@ void protect_all(bool accessible) {
 
 }  // namespace
 
-void* allocate(size_t size_bytes, MemoryKind kind) {
+void* allocate(size_t size_bytes, MemoryKind kind, int device) {
   std::lock_guard lock(mutex);
   if (kind == MemoryKind::device && device_bytes + size_bytes > kDeviceBytes) return nullptr;
   const size_t pages = (size_bytes + kPage - 1) / kPage * kPage;
   void* mapping = mmap(nullptr, pages + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) return nullptr;
-  Allocation one{static_cast<std::byte*>(mapping), pages + 2 * kPage, nullptr, size_bytes, kind, true};
+  Allocation one{static_cast<std::byte*>(mapping), pages + 2 * kPage, nullptr, size_bytes, kind, device, true};
   one.begin = one.pages_end() - (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
   protect(one, true);
   for (std::byte* at = one.begin; at < one.pages_end(); at += kWord) make_word_fresh(at, 0);
@@ -149,6 +150,12 @@ bool lies_in(const void* address, size_t size_bytes, MemoryKind kind) {
   const Allocation* one = find(address);
   const auto* at = static_cast<const std::byte*>(address);
   return one && one->live && one->kind == kind && at >= one->begin && at + size_bytes <= one->begin + one->size_bytes;
+}
+
+int device_of_memory(const void* address) {
+  std::lock_guard lock(mutex);
+  const Allocation* one = find(address);
+  return one && one->live && one->kind == MemoryKind::device ? one->device : -1;
 }
 
 bool is_known(const void* address) {

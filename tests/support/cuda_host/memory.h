@@ -15,13 +15,15 @@ enum class MemoryKind { device, pinned };
 constexpr size_t kDeviceBytes = size_t(141) << 30;
 
 // Null when the device has not that much left. Addresses are multiples of 16, as near to the page behind as can be.
-void* allocate(size_t size_bytes, MemoryKind kind);
+void* allocate(size_t size_bytes, MemoryKind kind, int device = 0);
 // False where no such allocation lives. A write behind the end that the page could not catch is a recorded fault.
 bool release(void* address, MemoryKind kind);
 size_t allocated_bytes();
 
 // Whether all bytes lie in one live allocation of that kind.
 bool lies_in(const void* address, size_t size_bytes, MemoryKind kind);
+// The device that the memory was allocated on; -1 where none lives.
+int device_of_memory(const void* address);
 // Whether any byte of an allocation, live or freed, is there.
 bool is_known(const void* address);
 // "12 bytes behind an allocation of 400 bytes"

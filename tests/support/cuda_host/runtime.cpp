@@ -13,8 +13,6 @@ using namespace keel::cuda_host;
 
 namespace {
 
-thread_local int current_device = 0;
-
 enum class Side { device, pinned, pageable, wrong };
 
 // What all bytes are. `wrong`: partly in an allocation, or in one that was freed.
@@ -58,6 +56,7 @@ void move(const Rows& copy) {
 // Ordinary memory is read before the call returns, and written before it returns; pinned memory when the stream gets
 // there.
 cudaError_t start_copy(const Rows& copy, cudaMemcpyKind kind, cudaStream_t stream) {
+  const Inside inside;
   const Side to = side_of(copy.to, copy.span(copy.to_stride_bytes));
   const Side from = side_of(copy.from, copy.span(copy.from_stride_bytes));
   const bool strides_fit =
@@ -76,7 +75,7 @@ extern "C" {
 cudaError_t cudaMalloc(void** address, size_t bytes) {
   explain_segmentation_faults();
   if (broken() != cudaSuccess) return with_error(broken());
-  *address = bytes == 0 ? nullptr : allocate(bytes, MemoryKind::device);
+  *address = bytes == 0 ? nullptr : allocate(bytes, MemoryKind::device, current_device());
   return with_error(*address || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
@@ -133,17 +132,17 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = device_count();
-  return cudaSuccess;
+  return *count > 0 ? cudaSuccess : with_error(cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= device_count()) return with_error(cudaErrorInvalidDevice);
-  current_device = device;
+  set_current_device(device);
   return with_error(broken());
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = current_device;
+  *device = current_device();
   return cudaSuccess;
 }
 
@@ -175,6 +174,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= device_count()) return with_error(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "H200 stand-in on the CPU");
+  // The same device has one identity in all processes.
+  const int physical = physical_device(device);
+  std::memcpy(properties->uuid.bytes, "keel-cuda-host", 14);
+  properties->uuid.bytes[15] = char(physical);
+  properties->pciBusID = physical + 1;
   properties->major = 9;
   properties->totalGlobalMem = kDeviceBytes;
   properties->multiProcessorCount = kMultiprocessors;
@@ -204,6 +208,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     default:

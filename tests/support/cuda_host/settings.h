@@ -8,6 +8,8 @@ namespace keel::cuda_host {
 // Every kernel twice, compared, and device memory out of the host's reach. On unless KEEL_CUDA_HOST_CHECK=0.
 bool checks_are_on();
 uint64_t seed();
+// Those that CUDA_VISIBLE_DEVICES lets through, of KEEL_CUDA_HOST_DEVICES.
 int device_count();
+int physical_device(int visible);
 
 }  // namespace keel::cuda_host

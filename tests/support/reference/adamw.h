@@ -13,14 +13,14 @@ struct AdamwElement {
   double moment2 = 0;
 };
 
-inline AdamwElement adamw(AdamwElement at, double gradient, const ops::AdamwStep& step) {
-  double g = gradient * double(step.gradient_scale), b1 = step.beta1, b2 = step.beta2;
+// `gradient` is scaled already.
+inline AdamwElement adamw(AdamwElement at, double g, const ops::AdamwStep& step, const ops::AdamwOptions& options) {
+  double b1 = options.beta1, b2 = options.beta2;
   at.moment1 = b1 * at.moment1 + (1 - b1) * g;
   at.moment2 = b2 * at.moment2 + (1 - b2) * g * g;
   double corrected1 = at.moment1 / (1 - std::pow(b1, double(step.updates)));
   double corrected2 = at.moment2 / (1 - std::pow(b2, double(step.updates)));
-  at.weight -=
-      double(step.lr) * corrected1 / (std::sqrt(corrected2) + double(step.eps)) + double(step.decay) * at.weight;
+  at.weight -= step.lr * corrected1 / (std::sqrt(corrected2) + options.eps) + step.decay * at.weight;
   return at;
 }
 

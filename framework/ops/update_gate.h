@@ -1,0 +1,26 @@
+// Is a step's update made, and how far is its gradient scaled? Decided where the gradients lie, so that no step waits
+// for the host: the update reads the gate, the host reads what happened afterwards.
+//
+//   loss = sums.loss / counted      norm = sqrt(squares)      gradient_scale = min(1, clip_norm / norm)
+//   made = every value finite and at most its limit
+#pragma once
+
+#include "framework/tensor/tensor.h"
+
+namespace keel::ops {
+
+struct UpdateGateInputs {
+  ConstTensor sums;           // [4] fp64, over all ranks: CrossEntropySums
+  ConstTensor squares;        // [1] fp64, over all ranks: sum of squares of the gradient
+  ConstTensor largest_logit;  // any shape, fp32: of all heads
+  ConstTensor limits;         // [3] fp64: of the loss, the gradient norm and the largest logit; infinity is none
+  // How often the sums count each token: the ranks of a tensor group bring the same ones.
+  int64_t copies = 1;
+};
+
+// values [4] fp64 = loss and z-loss (means over counted tokens), gradient norm, largest logit; the loss is NaN where
+// that of any token is not finite. gate [2] fp32 = gradient_scale, and 1 where the update is made, else 0.
+// clip_norm 0: no clipping.
+void update_gate(Tensor gate, Tensor values, const UpdateGateInputs& in, double clip_norm);
+
+}  // namespace keel::ops

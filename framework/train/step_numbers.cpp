@@ -1,0 +1,39 @@
+#include "framework/train/step_numbers.h"
+
+namespace keel::train {
+namespace {
+
+Shape gathered(const Tensor& own, int64_t ranks) {
+  return own.defined() ? Shape{ranks, own.size(0), own.size(1)} : Shape{0};
+}
+
+// All pairs, with room for their alignment.
+int64_t capacity_bytes(const nn::ModelTelemetry& own, int64_t ranks) {
+  int64_t bytes = 10 * 64;
+  for (const Tensor& part : {own.largest_logit, own.entropy, own.q_rms, own.k_rms})
+    bytes += 64 + 4 * gathered(part, ranks).elements();
+  return bytes;
+}
+
+}  // namespace
+
+StepNumbers::StepNumbers(const nn::ModelTelemetry& own, const parallel::Mesh& mesh, Device device)
+    : block_(device, capacity_bytes(own, mesh.tensor().size())) {
+  const int64_t ranks = mesh.tensor().size();
+  sums = block_.take({5}, DType::f64);
+  limits = block_.take({3}, DType::f64);
+  rates = block_.take({3}, DType::f32);
+  factor = block_.take({1}, DType::f32);
+  own_sums = block_.take({5}, DType::f64);
+  squares = block_.take({1}, DType::f64);
+  change = block_.take({1}, DType::f64);
+  values = block_.take({4}, DType::f64);
+  gate = block_.take({2}, DType::f32);
+  for (auto [pair, part] : {std::pair(&largest_logit, own.largest_logit),
+                            {&entropy, own.entropy},
+                            {&q_rms, own.q_rms},
+                            {&k_rms, own.k_rms}})
+    *pair = block_.take(gathered(part, ranks), DType::f32);
+}
+
+}  // namespace keel::train

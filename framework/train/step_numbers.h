@@ -1,0 +1,37 @@
+// The few numbers of a step that the host and the device tell each other: limits and rates before, sums, norms and
+// statistics of heads after. One copy each way, so that a step on a GPU waits for the host nowhere.
+#pragma once
+
+#include "framework/nn/model.h"
+#include "framework/parallel/mesh.h"
+#include "framework/tensor/mirrored.h"
+
+namespace keel::train {
+
+class StepNumbers {
+ public:
+  // Shapes are those of the model's telemetry, gathered over the tensor axis.
+  StepNumbers(const nn::ModelTelemetry& own, const parallel::Mesh& mesh, Device device);
+
+  void upload() const { block_.upload(factor); }
+  void download() const { block_.download(); }
+
+ private:
+  Mirrored block_;
+
+ public:
+  using Pair = Mirrored::Pair;
+  // The host's, before the step.
+  Pair sums;    // [5] fp64: ops::CrossEntropySums, then whether a stop was asked for; then summed over all ranks
+  Pair limits;  // [3] fp64: StepLimits
+  Pair rates;   // [3] fp32: ops::AdamwRates
+  Pair factor;  // [1] fp32: 1 / counted tokens of the global batch
+  // The device's.
+  Pair own_sums;                              // [5] fp64: this rank's
+  Pair squares, change;                       // [1] fp64: of the gradient and of the update, over all ranks
+  Pair values;                                // [4] fp64: of ops::update_gate
+  Pair gate;                                  // [2] fp32: of ops::update_gate
+  Pair largest_logit, entropy, q_rms, k_rms;  // [tensor ranks, L, heads of a rank] fp32, over the data axis
+};
+
+}  // namespace keel::train

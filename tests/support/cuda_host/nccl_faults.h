@@ -1,0 +1,11 @@
+// What tests may do to the NCCL stand-in.
+#pragma once
+
+#include <nccl.h>
+
+namespace keel::cuda_host {
+
+// From here on every live communicator of this process reports this asynchronous error, as after a broken network.
+void fail_nccl(ncclResult_t error);
+
+}  // namespace keel::cuda_host
