@@ -232,11 +232,12 @@ RunEnding TrainingRun::run() {
       checkpoint_options(files));
 
   for (train::Hook* hook :
-       std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &telemetry, &progress, &watch})
+       std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &progress, &watch})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
   if (lost) trainer.add(*lost);
   trainer.add(checkpoint);
+  trainer.add(telemetry);
   start(trainer, checkpoint, files);
   files.note("memory", {{"bytes", memory_bytes()}});
   const train::Ending ending = trainer.run();
