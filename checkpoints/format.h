@@ -6,6 +6,7 @@
 
 #include "framework/nn/parameter.h"
 #include "framework/train/hook.h"
+#include "framework/train/probe.h"
 
 namespace keel::checkpoints {
 
@@ -42,6 +43,7 @@ struct RunState {
   std::string data_fingerprint;  // data::Dataset::fingerprint_text
   std::string qk_norm;           // "rms, head, per_head, ...": what loading compares first
   std::string hooks;             // JSON
+  train::Probe probe;            // empty where the file has none
   bool weights_only = false;
 };
 

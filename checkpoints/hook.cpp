@@ -3,15 +3,21 @@
 #include <chrono>
 
 #include "checkpoints/agreement.h"
-#include "checkpoints/latest.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/io/files.h"
 
 namespace keel::checkpoints {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
 
 LocalTensors CheckpointHook::tensors() const {
-  return {.parameters = parts_.parameters,
+  return {.parameters = parts_.model.parameters(),
           .optimizer = &parts_.trainer.optimizer(),
           .data_replica = !parts_.zero && parts_.mesh.data().rank() != 0};
 }
@@ -27,7 +33,7 @@ bool CheckpointHook::is_own(const std::string& path) const {
 }
 
 std::optional<std::string> CheckpointHook::find(const std::string& resume) {
-  const comm::TimeLimit patience(parts_.world, kIoLimit_seconds + kPatience_seconds);
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
   if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory);
   const bool own = has_own();
@@ -42,66 +48,170 @@ std::optional<std::string> CheckpointHook::find(const std::string& resume) {
   return latest;
 }
 
+std::optional<std::string> CheckpointHook::find(const Rollback& rollback, const std::string& resume) {
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
+  if (const auto found = find_whole(parts_.world, parts_.io, rollback.files)) return found;
+  if (parts_.world.rank() == 0) set_aside_after(options_.directory, 0);
+  if (resume == "auto" || resume == "none" || is_own(resume)) return std::nullopt;
+  return resume;
+}
+
 std::vector<std::string> CheckpointHook::load(const std::string& path) {
-  const comm::TimeLimit patience(parts_.world, kIoLimit_seconds + kPatience_seconds);
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
+  parts_.world.stand_at(0, "loading");
   confirm_on_all_ranks(parts_.world, path);
   std::vector<std::string> changes;
+  train::Probe probe;
   together(parts_.world, [&] {
     const Contents contents = read_contents(parts_.io, path);
+    probe = contents.state.probe;
     changes = options_.compare_configs(contents.state.config);
     data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
     read_tensors(parts_.io, path, tensors(), options_.qk_norm);
     parts_.trainer.progress() = contents.state.progress;
     parts_.trainer.restore_hooks(nlohmann::json::parse(contents.state.hooks));
   });
+  parts_.trainer.weights_changed();
+  check_probe(probe, path);
   const int64_t step = parts_.trainer.progress().step;
   if (is_own(path)) saved_step_ = step;
   if (parts_.world.rank() == 0) set_aside_after(options_.directory, step);
   return changes;
 }
 
+void CheckpointHook::check_probe(const train::Probe& stored, const std::string& path) {
+  if (stored.empty() || parts_.probe.empty()) return;
+  const double loss = train::probe_loss(parts_.model, stored);
+  const bool same = std::abs(loss - stored.loss) <= options_.probe_tolerance * std::abs(stored.loss);
+  const int64_t rank = comm::lowest_rank_where(parts_.world, !same);
+  if (rank == parts_.world.size()) return;
+  throw input_error(
+      "{}: the loaded weights give the loss {:.6f} on the {} tokens stored with them, and gave {:.6f} when they were "
+      "saved "
+      "(rank {}): this program, its libraries or this machine compute something else",
+      path, comm::all_reduce_value(parts_.world, rank == parts_.world.rank() ? loss : 0.0), stored.tokens.size(),
+      stored.loss, rank);
+}
+
 train::Verdict CheckpointHook::after_step(const train::StepReport& report, const train::Verdict& verdict,
                                           const train::Progress& progress) {
-  unstable_ |= verdict.action == train::Action::stop_unstable;
+  if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) collect();
   // The weights of a skipped step are those before it, but its successor is not known to be sound: wait for a good
   // step.
   due_ |= options_.every > 0 && report.step % options_.every == 0;
-  if (due_ && verdict.action == train::Action::proceed) save(progress);
+  if (due_ && verdict.action == train::Action::proceed) {
+    collect();  // one at a time
+    start_save(progress, options_.background);
+    if (!options_.background) collect();
+  }
   return {};
 }
 
-// A run that stopped on instability keeps its last good file; one that was stopped early is saved whatever `final`
-// says, or its work would be lost.
-void CheckpointHook::finish(const train::Progress& progress) {
+// A run that stopped on instability, or goes back, keeps its last good file; one that was stopped early is saved
+// whatever `final` says, or its work would be lost.
+void CheckpointHook::finish(const train::Progress& progress, const train::Ending& ending) {
+  finish_save();
+  const bool sound = ending.outcome == train::Outcome::done || ending.outcome == train::Outcome::saved_early;
   const bool wanted = options_.final || progress.step < options_.total_steps;
-  if (wanted && !unstable_ && saved_step_ != progress.step) save(progress);
+  if (!wanted || !sound || saved_step_ == progress.step) return;
+  options_.max_failed = 1;
+  start_save(progress, false);
+  finish_save();
 }
 
-void CheckpointHook::save(const train::Progress& progress) {
-  if (options_.before_save) options_.before_save();
-  const auto begin = std::chrono::steady_clock::now();
-  together(parts_.world, [&] {
-    if (parts_.world.rank() == 0) io::create_directories(options_.directory);
-  });
+RunState CheckpointHook::state_at(const train::Progress& progress) {
   RunState state{.progress = progress,
                  .config = options_.config,
                  .environment = options_.environment,
                  .data_fingerprint = options_.data_fingerprint,
                  .qk_norm = options_.qk_norm,
                  .hooks = parts_.trainer.hook_states().dump(),
+                 .probe = parts_.probe,
                  .weights_only = options_.weights_only};
-  const std::string path = options_.directory + "/" + file_name(progress.step);
-  LocalTensors saved = tensors();
-  saved.weights_only = options_.weights_only;
-  const int64_t bytes = write_checkpoint(
-      parts_.world, parts_.io, saved, state,
-      {.path = path, .io_comm = parts_.io_comm, .mpi_hints = options_.mpi_hints, .parts = options_.parts});
-  saved_step_ = progress.step;
+  if (!state.probe.empty()) state.probe.loss = train::probe_loss(parts_.model, state.probe);
+  return state;
+}
+
+// Not copied: the caller waits for the save.
+void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
+  if (options_.before_save) options_.before_save();
+  const auto begin = std::chrono::steady_clock::now();
+  LocalTensors tensors = this->tensors();
+  tensors.weights_only = options_.weights_only;
+  if (copied) {
+    snapshot_.take(tensors);
+    tensors.snapshot = &snapshot_;
+  }
+  saving_ =
+      std::async(std::launch::async, [this, tensors, state = state_at(progress)] { return save(tensors, state); });
   due_ = false;
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  log::info("saved {} ({}, {:.2f} s, {}/s)", path, human_bytes(double(bytes)), seconds,
-            human_bytes(double(bytes) / seconds));
-  if (parts_.world.rank() == 0) remove_old(options_.directory, progress.step, options_.keep);
+  stalled_seconds_ = seconds_since(begin);
+}
+
+CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const RunState& state) {
+  const auto begin = std::chrono::steady_clock::now();
+  comm::Communicator& saves = parts_.saves;
+  saves.stand_at(state.progress.step, "saving");
+  Saved saved{.path = options_.directory + "/" + file_name(state.progress.step), .step = state.progress.step};
+  together(saves, [&] {
+    if (saves.rank() == 0) io::create_directories(options_.directory);
+  });
+  saved.bytes = write_checkpoint(saves, parts_.io, tensors, state,
+                                 {.path = saved.path,
+                                  .io_comm = parts_.io_comm,
+                                  .mpi_hints = options_.mpi_hints,
+                                  .parts = options_.parts,
+                                  .io_limit_seconds = options_.time_limit_seconds});
+  if (saves.rank() == 0) remove_old(options_.directory, saved.step, options_.retention);
+  saved.seconds = seconds_since(begin);
+  return saved;
+}
+
+// Waits for a save that is under way. All ranks see the same outcome, each after the step at which it looks.
+void CheckpointHook::collect() {
+  if (!saving_.valid()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  saving_.wait();
+  stalled_seconds_ += seconds_since(begin);
+  try {
+    const Saved saved = saving_.get();
+    saved_step_ = saved.step;
+    failed_in_a_row_ = 0;
+    log::info("saved {} ({}, {:.2f} s, {}/s; training waited {:.3f} s)", saved.path, human_bytes(double(saved.bytes)),
+              saved.seconds, human_bytes(double(saved.bytes) / saved.seconds), stalled_seconds_);
+    if (options_.note)
+      options_.note("saved", {{"step", saved.step},
+                              {"path", saved.path},
+                              {"bytes", saved.bytes},
+                              {"seconds", saved.seconds},
+                              {"stalled_seconds", stalled_seconds_}});
+  } catch (const Error& error) {
+    if (++failed_in_a_row_ >= options_.max_failed) throw;
+    if (parts_.world.rank() == 0)
+      log::warning("a save failed, and the run goes on ({} of at most {} in a row, checkpoint.max_failed): {}",
+                   failed_in_a_row_, options_.max_failed, error.what());
+    if (options_.note)
+      options_.note(
+          "save_failed",
+          {{"reason", error.what()}, {"failed_in_a_row", failed_in_a_row_}, {"last_saved_step", saved_step_}});
+  }
+}
+
+void CheckpointHook::finish_save() {
+  if (!saving_.valid()) return;
+  const double limit_seconds = options_.final_save_limit_seconds;
+  if (saving_.wait_for(std::chrono::duration<double>(limit_seconds)) == std::future_status::timeout)
+    comm::end_all_ranks(
+        Error(ErrorKind::internal,
+              fmt::format("the last save has not ended within {} s (checkpoint.final_save_limit): the newest complete "
+                          "checkpoint in {} is what is kept",
+                          limit_seconds, options_.directory)));
+  collect();
+}
+
+void CheckpointHook::leave(const Error& error) {
+  constexpr auto kPatience = std::chrono::seconds(5);
+  if (saving_.valid() && saving_.wait_for(kPatience) == std::future_status::timeout) comm::end_all_ranks(error);
 }
 
 }  // namespace keel::checkpoints

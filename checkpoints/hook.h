@@ -1,11 +1,16 @@
 // Saves during a run, keeps the last N, and brings a run back.
+//
+// A save runs on a thread of its own, with communicators of its own, one at a time. In the background it writes a copy
+// of the state, and training waits for the copy alone; its outcome is looked at after each step.
 #pragma once
 
 #include <functional>
+#include <future>
 #include <optional>
-#include <variant>
 
+#include "checkpoints/latest.h"
 #include "checkpoints/reader.h"
+#include "checkpoints/recovery.h"
 #include "checkpoints/writer.h"
 #include "framework/train/trainer.h"
 
@@ -14,8 +19,13 @@ namespace keel::checkpoints {
 struct CheckpointOptions {
   std::string directory;  // of the checkpoints: runs/NAME/checkpoints
   int64_t every = 0;      // steps; 0 = only where the run ends
-  int64_t keep = 3;       // complete files of this run
+  Retention retention;    // of complete files of this run
   bool final = true;      // save where the run ends
+  bool background = true;
+  int64_t max_failed = 3;                        // saves in a row; the last one's error then ends the run
+  double time_limit_seconds = kIoLimit_seconds;  // of one step of a save or a load
+  double final_save_limit_seconds = 600;
+  double probe_tolerance = 1e-4;  // of the loss of the stored probe, relative
   bool weights_only = false;
   int64_t parts = 1;
   int64_t total_steps = 0;  // of the run: one that ends before is saved
@@ -26,47 +36,70 @@ struct CheckpointOptions {
   std::string config, environment, data_fingerprint, qk_norm;
   // Throws where a stored config must not be gone on with; otherwise says in lines what changed.
   std::function<std::vector<std::string>(const std::string& stored)> compare_configs;
+  train::Note note = {};  // where events go
 };
 
 // What of a run goes into a checkpoint. Everything outlives the hook.
 struct CheckpointParts {
   comm::Communicator& world;
-  MPI_Comm io_comm;  // all ranks, for the I/O thread alone
+  comm::Communicator& saves;  // all ranks, for the thread that saves alone
+  MPI_Comm io_comm;           // all ranks, for the I/O thread alone
   io::IoThread& io;
-  nn::ParameterSet& parameters;
+  nn::Model& model;
   parallel::Mesh& mesh;
   train::Trainer& trainer;
   bool zero = true;
+  train::Probe probe = {};  // stored with each save, its loss computed then; empty: none
 };
 
 class CheckpointHook : public train::Hook {
  public:
-  CheckpointHook(CheckpointParts parts, CheckpointOptions options) : parts_(parts), options_(std::move(options)) {}
+  CheckpointHook(CheckpointParts parts, CheckpointOptions options)
+      : parts_(std::move(parts)), options_(std::move(options)) {}
 
   // The file to go on from: `resume` is "auto", "none" or a path. "none" in a directory that holds checkpoints is
   // refused. A path outside it is where the run begins: once it has checkpoints of its own, the newest of those is
   // meant, so that the same command goes on. Collective.
   std::optional<std::string> find(const std::string& resume);
-  // Weights, moments, progress and the other hooks' states. The caller then calls trainer.weights_changed(). Returns
-  // what changed in the config since. Collective.
+  // The same after a rollback: one of its files, else where the run began.
+  std::optional<std::string> find(const Rollback& rollback, const std::string& resume);
+  // Weights, moments, progress and the other hooks' states; the probe that is stored with them must give its loss
+  // again. Returns what changed in the config since. Collective.
   std::vector<std::string> load(const std::string& path);
+  // While an error passes: where a save does not come to its end soon, because its threads wait for a rank that is
+  // gone, all ranks end with that error. Unwinding would wait for them.
+  void leave(const Error& error);
 
   train::Verdict after_step(const train::StepReport& report, const train::Verdict& verdict,
                             const train::Progress& progress) override;
-  void finish(const train::Progress& progress) override;
+  void finish(const train::Progress& progress, const train::Ending& ending) override;
 
  private:
+  // What a save that succeeded has to say.
+  struct Saved {
+    std::string path;
+    int64_t step = 0, bytes = 0;
+    double seconds = 0;
+  };
   bool has_own();
   // Whether the file lies in this run's own directory, as rank 0 sees it. Collective.
   bool is_own(const std::string& path) const;
-  void save(const train::Progress& progress);
+  void check_probe(const train::Probe& stored, const std::string& path);
+  RunState state_at(const train::Progress& progress);
+  void start_save(const train::Progress& progress, bool copied);
+  Saved save(const LocalTensors& tensors, const RunState& state);
+  void collect();
+  void finish_save();
   LocalTensors tensors() const;
 
   CheckpointParts parts_;
   CheckpointOptions options_;
   int64_t saved_step_ = -1;
   bool due_ = false;
-  bool unstable_ = false;
+  Snapshot snapshot_;
+  double stalled_seconds_ = 0;  // of training, by the save that is under way
+  int64_t failed_in_a_row_ = 0;
+  std::future<Saved> saving_;  // the last member: it ends first
 };
 
 }  // namespace keel::checkpoints

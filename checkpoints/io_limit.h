@@ -17,7 +17,7 @@ constexpr double kPatience_seconds = 60;
 // (HDF5 has one thread, and that is stuck): all ranks end, and the line names this rank and what it was `doing`.
 template <class Job>
 void run_within(double limit_seconds, io::IoThread& io, const std::string& doing, Job job) {
-  auto done = io.submit([&job](io::IoContext& context) { job(context); });
+  auto done = io.submit_awaited([&job](io::IoContext& context) { job(context); });
   if (!done.wait_within(limit_seconds))
     comm::end_all_ranks(
         Error(ErrorKind::internal,

@@ -63,10 +63,15 @@ void remove_leftovers(const std::string& directory) {
   }
 }
 
-void remove_old(const std::string& directory, int64_t step, int64_t keep) {
+void remove_old(const std::string& directory, int64_t step, const Retention& retention) {
   std::vector<std::string> files = complete_files(directory);
-  std::erase_if(files, [&](const std::string& path) { return step_of(fs::path(path).filename()) > step; });
-  for (size_t i = 0; i + size_t(keep) < files.size(); ++i)
+  auto step_at = [](const std::string& path) { return step_of(fs::path(path).filename()); };
+  std::erase_if(files, [&](const std::string& path) { return step_at(path) > step; });
+  files.resize(files.size() - std::min(files.size(), size_t(retention.keep)));
+  std::erase_if(files, [&](const std::string& path) {
+    return retention.keep_every > 0 && step_at(path) % retention.keep_every == 0;
+  });
+  for (size_t i = 0; i < files.size(); ++i)
     for (const std::string& file : whole_checkpoint(files[i])) {
       std::error_code failed;
       if (!fs::remove(file, failed)) log::warning("cannot remove the old {}: {}", file, failed.message());
@@ -84,12 +89,12 @@ void set_aside_after(const std::string& directory, int64_t step) {
   }
 }
 
-std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory) {
-  std::vector<std::string> files;
-  if (world.rank() == 0) files = complete_files(directory);
-  const int64_t count = comm::all_reduce_value(world, int64_t(files.size()), comm::Reduction::max);
+std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& io,
+                                      const std::vector<std::string>& files) {
+  const int64_t count = comm::all_reduce_value(world, int64_t(world.rank() == 0 ? files.size() : 0));
+  std::string path;
   for (int64_t left = count; left > 0; --left) {
-    const std::string path = comm::broadcast_text(world, world.rank() == 0 ? files[size_t(left - 1)] : "");
+    path = comm::broadcast_text(world, world.rank() == 0 ? files[size_t(left - 1)] : "");
     confirm_on_all_ranks(world, path);
     try {
       together(world, [&] { verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}); });
@@ -99,9 +104,13 @@ std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& 
     }
   }
   if (count > 0)
-    throw input_error("{}: none of its {} checkpoints is whole: restore one, or remove them to start anew", directory,
-                      count);
+    throw input_error("{}: none of its {} checkpoints is whole: restore one, or remove them to start anew",
+                      fs::path(path).parent_path().string(), count);
   return std::nullopt;
+}
+
+std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory) {
+  return find_whole(world, io, world.rank() == 0 ? complete_files(directory) : std::vector<std::string>());
 }
 
 void confirm_on_all_ranks(comm::Communicator& world, const std::string& path) {

@@ -18,8 +18,13 @@ bool lies_in(const std::string& path, const std::string& directory);
 // Deletes what a killed save left behind, parts that nothing links among it. For one rank.
 void remove_leftovers(const std::string& directory);
 
-// Deletes all but the newest `keep` of the complete files up to `step`; later ones are another run's. For one rank.
-void remove_old(const std::string& directory, int64_t step, int64_t keep);
+// Deletes all but the newest `keep` of the complete files up to `step`, and those of every `keep_every`-th step (0:
+// none); later ones are another run's. For one rank.
+struct Retention {
+  int64_t keep = 3;
+  int64_t keep_every = 0;
+};
+void remove_old(const std::string& directory, int64_t step, const Retention& retention);
 // Going on from `step` leaves the files after it behind: they get names that nothing goes on from, so that "auto" does
 // not jump back to them. For one rank.
 void set_aside_after(const std::string& directory, int64_t step);
@@ -28,6 +33,9 @@ void set_aside_after(const std::string& directory, int64_t step);
 // warning. An input error where there are files and none is whole, or where a rank does not see the same file.
 // Collective: the same path on all ranks, or none where there are no files.
 std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory);
+// The same among `files`, the best one last, as rank 0 has them.
+std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& io,
+                                      const std::vector<std::string>& files);
 
 // Every rank opens `path` and compares its header, and so its content, with rank 0's. Throws on all ranks, naming the
 // first rank that cannot see it. Collective.

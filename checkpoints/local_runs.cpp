@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/tensor/copy.h"
+
 namespace keel::checkpoints {
 namespace {
 
@@ -48,8 +50,41 @@ std::vector<Part> LocalTensors::parts() const {
 }
 
 std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, Part part) {
+  if (tensors.snapshot) return tensors.snapshot->runs(parameter, part);
   if (!parameter.first_replica() || tensors.data_replica) return {};
   return tensors.optimizer ? in_order(runs_in_spans(tensors, parameter, part)) : whole_shard(parameter);
+}
+
+void Snapshot::plan(const LocalTensors& tensors) {
+  int64_t elements = 0;
+  for (const nn::Parameter& parameter : tensors.parameters.all())
+    for (Part part : tensors.parts())
+      for (const Run& run : runs_[{&parameter, part}] = runs_to_write(tensors, parameter, part)) {
+        sources_.push_back(run);
+        elements += run.count;
+      }
+  memory_ = Buffer::pinned(elements * int64_t(sizeof(float)));
+  auto* next = reinterpret_cast<float*>(memory_.data());
+  for (const nn::Parameter& parameter : tensors.parameters.all())
+    for (Part part : tensors.parts())
+      for (Run& run : runs_[{&parameter, part}]) next = (run.data = next) + run.count;
+}
+
+void Snapshot::take(const LocalTensors& tensors) {
+  if (runs_.empty()) plan(tensors);
+  const Device device = tensors.parameters.arenas().front().master.device();
+  auto* next = reinterpret_cast<float*>(memory_.data());
+  for (const Run& run : sources_) {
+    const Shape shape = {run.count};
+    copy(Tensor(next, shape, DType::f32), ConstTensor(run.data, shape, DType::f32, device));
+    next += run.count;
+  }
+}
+
+const std::vector<Run>& Snapshot::runs(const nn::Parameter& parameter, Part part) const {
+  const auto found = runs_.find({&parameter, part});
+  require(found != runs_.end(), "{} was not copied before it was to be written", parameter.spec.name);
+  return found->second;
 }
 
 std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, Part part) {

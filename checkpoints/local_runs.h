@@ -1,6 +1,7 @@
 // Which elements of the logical tensors this rank holds, and where.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "checkpoints/format.h"
@@ -16,18 +17,39 @@ struct Run {
   int64_t end() const { return logical + count; }
 };
 
+class Snapshot;
+
 // The state's tensors on this rank.
 struct LocalTensors {
   nn::ParameterSet& parameters;
-  optim::Adamw* optimizer = nullptr;  // null: only weights, all of them up to date
-  bool data_replica = false;          // another data rank writes the same: unsharded, and not the first of them
-  bool weights_only = false;          // no moments; the optimizer still says which weights are up to date here
+  optim::Adamw* optimizer = nullptr;   // null: only weights, all of them up to date
+  bool data_replica = false;           // another data rank writes the same: unsharded, and not the first of them
+  bool weights_only = false;           // no moments; the optimizer still says which weights are up to date here
+  const Snapshot* snapshot = nullptr;  // write these values instead of those that the tensors have by then
 
   std::vector<Part> parts() const;
 };
 
 // What this rank writes of a tensor: each logical element is written by exactly one rank of the world. In order.
 std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, Part part);
+// A copy of all that this rank writes, so that training can go on while it is written. Its memory is kept from one copy
+// to the next.
+class Snapshot {
+ public:
+  // The same tensors each time.
+  void take(const LocalTensors& tensors);
+  const std::vector<Run>& runs(const nn::Parameter& parameter, Part part) const;
+  int64_t bytes() const { return memory_.size_bytes(); }
+
+ private:
+  void plan(const LocalTensors& tensors);
+
+  using Key = std::pair<const nn::Parameter*, Part>;
+  std::map<Key, std::vector<Run>> runs_;
+  std::vector<Run> sources_;  // what is copied, one after the other, into memory_
+  Buffer memory_;
+};
+
 // What this rank wants to read: weights of its whole shard, moments of the spans that it updates. In order.
 std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, Part part);
 

@@ -81,6 +81,16 @@ CheckedFile open_checked(io::IoContext& context, const std::string& path) {
   return {std::move(file), std::move(parts)};
 }
 
+train::Probe read_probe(const io::File& file) {
+  if (!file.has("probe")) return {};
+  train::Probe probe{file.open_dataset("probe/tokens").read_all<int32_t>(),
+                     file.open_dataset("probe/targets").read_all<int32_t>(), file.read_scalar<double>("probe/loss")};
+  if (probe.tokens.size() != probe.targets.size())
+    throw input_error("{}: a probe of {} tokens and {} targets", file.name(), probe.tokens.size(),
+                      probe.targets.size());
+  return probe;
+}
+
 RunState read_state(const io::File& file) {
   RunState state;
   state.progress.step = file.read_scalar<int64_t>("run/step");
@@ -92,6 +102,7 @@ RunState read_state(const io::File& file) {
   state.data_fingerprint = file.read_text("run/data_fingerprint");
   state.qk_norm = file.read_text("run/qk_norm");
   state.hooks = file.read_text("run/hooks");
+  state.probe = read_probe(file);
   state.weights_only = !file.has("moment1");
   return state;
 }

@@ -44,6 +44,11 @@ void write_state(io::File& file, const RunState& state) {
   file.write_text("run/data_fingerprint", state.data_fingerprint);
   file.write_text("run/qk_norm", state.qk_norm);
   file.write_text("run/hooks", state.hooks);
+  if (state.probe.empty()) return;
+  const std::vector<uint64_t> length = {state.probe.tokens.size()};
+  file.create_dataset<int32_t>("probe/tokens", length).write<int32_t>(state.probe.tokens);
+  file.create_dataset<int32_t>("probe/targets", length).write<int32_t>(state.probe.targets);
+  file.write_scalar<double>("probe/loss", state.probe.loss);
 }
 
 std::vector<ByteRange> create_tensors(io::File& file, const std::vector<LogicalTensor>& tensors,

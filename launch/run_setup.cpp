@@ -60,6 +60,11 @@ FullConfig parse_full_config(const std::string& text, const std::string& name, s
   return read_full_config(config::with_overrides(config::parse(text, name), overrides));
 }
 
+FullConfig with_fallback(const FullConfig& config, int64_t taken) {
+  if (taken == 0) return config;
+  return read_full_config(config.run.source.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
+}
+
 data::Dataset open_training_data(const FullConfig& config) {
   return data::Dataset(sources_of(config.run.data.train), dataset_options(config));
 }

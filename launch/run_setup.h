@@ -27,6 +27,9 @@ FullConfig read_full_config(const config::Node& root);
 // From a stored text, with overrides.
 FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides);
 
+// With the `taken`-th of stability.fallbacks laid over it, counted from 1; 0: as it is.
+FullConfig with_fallback(const FullConfig& config, int64_t taken);
+
 data::Dataset open_training_data(const FullConfig& config);
 // Throws where the config names none.
 data::Dataset open_validation_data(const FullConfig& config);

@@ -2,16 +2,19 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 
 #include "checkpoints/hook.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
+#include "framework/io/event_command.h"
 #include "framework/io/files.h"
 #include "framework/ops/product_rate.h"
 #include "framework/train/evaluation_hook.h"
 #include "framework/train/lost_hook.h"
 #include "framework/train/progress_hook.h"
 #include "framework/train/replica_hook.h"
+#include "framework/train/spike_score.h"
 #include "framework/train/time_limit_hook.h"
 #include "framework/train/watch_hook.h"
 #include "launch/choose_device.h"
@@ -32,18 +35,46 @@ struct Arguments {
 };
 
 volatile std::sig_atomic_t signal_seen = 0;
+volatile time_t first_signal = 0;
 
+// The first one asks for a save and an orderly end (exit 4), a second one does not wait for it. Launchers may send one
+// twice in the same moment.
 void on_signal(int) {
+  constexpr std::string_view kLine = "keel: a second signal: stopped at once, without the last save\n";
+  if (signal_seen && time(nullptr) == first_signal) return;
+  if (signal_seen) {
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, kLine.data(), kLine.size());
+    _exit(1);
+  }
+  first_signal = time(nullptr);
   signal_seen = 1;
 }
 
-// One run: its parts are members, in the order in which they are made.
+// What a run keeps when it goes back to a checkpoint.
+struct Session {
+  Session(comm::World& world, const config::RunConfig& run)
+      : saves(world.another("saves")), recovery(world.all(), recovery_options(run)) {
+    const config::StabilityConfig& c = run.stability;
+    if (c.on_event && world.rank() == 0) command.emplace(*c.on_event, double(c.on_event_limit.count()));
+  }
+
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  std::unique_ptr<comm::Communicator> saves;
+  checkpoints::Recovery recovery;
+  std::optional<checkpoints::Rollback> rollback;  // the last one
+  std::optional<io::RunLock> lock;
+  std::optional<io::EventCommand> command;  // on rank 0
+};
+
+// From one beginning, or checkpoint, to the end or to a rollback. Its parts are members, in the order in which they are
+// made.
 class TrainingRun {
  public:
-  TrainingRun(comm::World& world, FullConfig config, const RunAdditions& additions)
+  TrainingRun(comm::World& world, FullConfig config, const RunAdditions& additions, Session& session)
       : world_(world),
         config_(std::move(config)),
         additions_(additions),
+        session_(session),
         layout_(config::check_layout(config_.run, world.size())),
         directory_(config_.run.log.directory + "/" + config_.run.name),
         device_(choose_device(config_.run, world)),
@@ -55,7 +86,8 @@ class TrainingRun {
         sizes_(batch_sizes(config_, layout_)),
         speaker_(world.rank() == 0) {}
 
-  RunEnding run();
+  // None where the run goes back to a checkpoint and begins again.
+  std::optional<RunEnding> run();
 
  private:
   void prepare_data();
@@ -64,12 +96,16 @@ class TrainingRun {
   train::Throughput throughput();
   int64_t memory_bytes();
   checkpoints::CheckpointOptions checkpoint_options(train::RunFilesHook& files);
+  std::optional<std::string> find(checkpoints::CheckpointHook& checkpoint);
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
+  void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
+  void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
   RunEnding tell_ending(const train::Ending& ending, int64_t step);
 
   comm::World& world_;
   FullConfig config_;
   RunAdditions additions_;
+  Session& session_;
   config::Layout layout_;
   std::string directory_, environment_;
   Device device_;
@@ -82,13 +118,12 @@ class TrainingRun {
   bool speaker_;
   std::optional<data::Dataset> validation_data_;
   io::IoThread io_;
-  std::optional<io::RunLock> lock_;
 };
 
 void TrainingRun::prepare_data() {
   training_data_.check_batch({.global_batch = config_.run.batch.sequences, .data_ranks = int(layout_.data)});
   if (config_.run.data.valid) validation_data_.emplace(open_validation_data(config_));
-  if (!config_.run.data.verify) return;
+  if (!config_.run.data.verify || session_.rollback) return;
   world_.on_rank_0([&] {
     training_data_.verify_ids();
     if (validation_data_) validation_data_->verify_ids();
@@ -100,7 +135,7 @@ void TrainingRun::claim_directory() {
   environment_ = environment_text(world_);
   world_.on_rank_0([&] {
     io::create_directories(directory_);
-    lock_.emplace(directory_);
+    if (!session_.lock) session_.lock.emplace(directory_);
     return std::string();
   });
 }
@@ -144,8 +179,13 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
   const config::CheckpointConfig& c = config_.run.checkpoint;
   return {.directory = directory_ + "/checkpoints",
           .every = c.every.value_or(0),
-          .keep = c.keep,
+          .retention = {c.keep, c.keep_every.value_or(0)},
           .final = c.final,
+          .background = c.background,
+          .max_failed = c.max_failed,
+          .time_limit_seconds = double(c.time_limit.count()),
+          .final_save_limit_seconds = double(c.final_save_limit.count()),
+          .probe_tolerance = activation_type(config_) == DType::f32 ? 1e-4 : 2e-2,
           .weights_only = c.weights_only,
           .parts = c.parts,
           .total_steps = config_.run.total_steps(),
@@ -155,18 +195,21 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
           .environment = environment_,
           .data_fingerprint = training_data_.fingerprint_text(uint64_t(config_.run.seed)),
           .qk_norm = qk_norm_text(config_.model),
-          .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); }};
+          .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); },
+          .note = [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); }};
+}
+
+std::optional<std::string> TrainingRun::find(checkpoints::CheckpointHook& checkpoint) {
+  const auto& resume = config_.run.checkpoint.resume;
+  const std::string* path = std::get_if<std::string>(&resume);
+  const bool none = !path && std::get<config::ResumeFrom>(resume) == config::ResumeFrom::none;
+  const std::string word = path ? *path : none ? "none" : "auto";
+  return session_.rollback ? checkpoint.find(*session_.rollback, word) : checkpoint.find(word);
 }
 
 // Weights and progress: from a checkpoint, or from the seed.
 void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files) {
-  const auto& resume = config_.run.checkpoint.resume;
-  const std::string* path = std::get_if<std::string>(&resume);
-  const std::string word =
-      std::get_if<config::ResumeFrom>(&resume) && std::get<config::ResumeFrom>(resume) == config::ResumeFrom::none
-          ? "none"
-          : "auto";
-  if (const auto found = checkpoint.find(path ? *path : word)) {
+  if (const auto found = find(checkpoint)) {
     const std::vector<std::string> changes = checkpoint.load(*found);
     log::info("going on from {} at step {}", *found, trainer.progress().step);
     for (const std::string& change : changes) {
@@ -175,11 +218,39 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
     }
   } else {
     decoder_.initialise(uint64_t(config_.run.seed));
+    trainer.weights_changed();
   }
-  trainer.weights_changed();
+  session_.recovery.leave_out(trainer.progress().samples);
   if (!speaker_) return;
   io::write_file(directory_ + "/config.yaml", config_.text());
   io::write_file(directory_ + "/environment.json", environment_);
+}
+
+void TrainingRun::note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields) {
+  files.note(kind, fields);
+  if (!session_.command || kind == "saved") return;
+  io::Json event = {{"event", kind}, {"run", directory_}};
+  event.update(fields);
+  session_.command->tell(event);
+}
+
+void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files) {
+  const checkpoints::Rollback rollback = session_.recovery.roll_back(troubled);
+  session_.rollback = rollback;
+  if (!speaker_) return;
+  const std::string to = rollback.files.empty() ? "the beginning" : rollback.files.back();
+  io::Json fields = {{"step", troubled.last_step},  {"first_step", troubled.first_step},
+                     {"reason", troubled.reason},   {"to", to},
+                     {"rollbacks", rollback.count}, {"fallbacks_taken", session_.recovery.fallbacks_taken()}};
+  if (rollback.left_out) fields["left_out"] = {rollback.left_out->begin, rollback.left_out->end};
+  fields["lasting"] = true;
+  note(files, rollback.next_fallback ? "fallback" : "rolled_back", fields);
+  log::warning("steps {} to {} are given up ({}): going back to {}{}{}", troubled.first_step, troubled.last_step,
+               troubled.reason, to,
+               rollback.next_fallback ? fmt::format(", with fallback {}", session_.recovery.fallbacks_taken()) : "",
+               rollback.left_out
+                   ? fmt::format(", without samples {} to {}", rollback.left_out->begin, rollback.left_out->end - 1)
+                   : "");
 }
 
 RunEnding TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
@@ -196,7 +267,20 @@ RunEnding TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
   }
 }
 
-RunEnding TrainingRun::run() {
+// An error must not wait for a save whose ranks have gone.
+train::Ending run_loop(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint) {
+  try {
+    return trainer.run();
+  } catch (const Error& error) {
+    checkpoint.leave(error);
+    throw;
+  } catch (const std::exception& error) {
+    checkpoint.leave(Error(ErrorKind::internal, error.what()));
+    throw;
+  }
+}
+
+std::optional<RunEnding> TrainingRun::run() {
   check_qk_clip(config_);
   prepare_data();
   claim_directory();
@@ -207,11 +291,16 @@ RunEnding TrainingRun::run() {
   const train::Throughput throughput = this->throughput();
   train::StepBatches batches(training_data_, sizes_, run.data.document_mask, device_);
   train::Trainer trainer(decoder_, mesh_, batches, order_, trainer_options(run));
-  train::StabilityHook stability(stability_options(run.stability));
-  train::TimeLimitHook time_limit(run.train.stop_after ? double(run.train.stop_after->count()) : 0, signal_came,
-                                  [&] { trainer.request_stop(); });
+  train::RunFilesHook files(
+      io_, {directory_, speaker_, run.telemetry.tensorboard, throughput, session_.rollback.has_value()});
+  train::StabilityOptions of_stability = stability_options(run.stability);
+  of_stability.note = [&](const std::string& kind, const io::Json& fields) { note(files, kind, fields); };
+  of_stability.ladder.may_roll_back = [this](int64_t step) { return session_.recovery.may_roll_back(step); };
+  train::StabilityHook stability(of_stability);
+  train::SpikeScoreHook spike_score;
+  train::TimeLimitHook time_limit(session_.begin, run.train.stop_after ? double(run.train.stop_after->count()) : 0,
+                                  signal_came, [&] { trainer.request_stop(); });
   train::ReplicaHook replicas(decoder_.parameters(), mesh_, run.stability.check_replicas.value_or(0));
-  train::RunFilesHook files(io_, {directory_, speaker_, run.telemetry.tensorboard, throughput});
   train::ProgressHook progress(
       {speaker_ && !additions_.quiet, isatty(STDERR_FILENO) == 1, run.log.every, run.total_steps(), throughput});
   std::optional<train::Evaluation> evaluation;
@@ -228,11 +317,12 @@ RunEnding TrainingRun::run() {
     lost.emplace(*evaluation_hook,
                  train::LostOptions{.bigram_loss = *additions_.lost_above, .total_steps = run.total_steps()});
   checkpoints::CheckpointHook checkpoint(
-      {world_.all(), world_.io_comm(), io_, decoder_.parameters(), mesh_, trainer, run.parallel.zero},
+      {world_.all(), *session_.saves, world_.io_comm(), io_, decoder_, mesh_, trainer, run.parallel.zero,
+       train::make_probe(training_data_, sizes_.length, run.data.document_mask)},
       checkpoint_options(files));
 
-  for (train::Hook* hook :
-       std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &progress, &watch})
+  for (train::Hook* hook : std::initializer_list<train::Hook*>{&stability, &spike_score, &replicas, &time_limit, &files,
+                                                               &progress, &watch})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
   if (lost) trainer.add(*lost);
@@ -240,14 +330,20 @@ RunEnding TrainingRun::run() {
   trainer.add(telemetry);
   start(trainer, checkpoint, files);
   files.note("memory", {{"bytes", memory_bytes()}});
-  const train::Ending ending = trainer.run();
+  const train::Ending ending = run_loop(trainer, checkpoint);
+  if (ending.outcome == train::Outcome::roll_back) return roll_back(stability.troubled(), files), std::nullopt;
+  log::info("spike score: {}", spike_score.text());
+  note(files, "spike_score", spike_score.scores());
   return tell_ending(ending, trainer.progress().step);
 }
 
 int run(const Arguments& arguments, comm::World& world) {
   // Rank 0 reads and checks the file; the others are told what it resolved to.
-  const std::string text =
-      world.on_rank_0([&] { return read_full_config(arguments.config, arguments.overrides).text(); });
+  const std::string text = world.on_rank_0([&] {
+    const FullConfig config = read_full_config(arguments.config, arguments.overrides);
+    check_fallbacks(config);
+    return config.text();
+  });
   if (arguments.print_config) {
     if (world.rank() == 0) fmt::print("{}", text);
     return 0;
@@ -259,7 +355,13 @@ int run(const Arguments& arguments, comm::World& world) {
 }  // namespace
 
 RunEnding run_training(comm::World& world, FullConfig config, const RunAdditions& additions) {
-  return TrainingRun(world, std::move(config), additions).run();
+  const double usual_seconds = world.all().set_time_limit(double(config.run.parallel.time_limit.count()));
+  Session session(world, config.run);
+  std::optional<RunEnding> ending;
+  while (!ending)
+    ending = TrainingRun(world, with_fallback(config, session.recovery.fallbacks_taken()), additions, session).run();
+  world.all().set_time_limit(usual_seconds);
+  return *ending;
 }
 
 void catch_signals() {

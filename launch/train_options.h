@@ -1,6 +1,7 @@
 // From the config's sections to what the trainer and its hooks are told.
 #pragma once
 
+#include "checkpoints/recovery.h"
 #include "framework/train/stability_hook.h"
 #include "framework/train/trainer.h"
 #include "launch/run_setup.h"
@@ -9,6 +10,9 @@ namespace keel {
 
 train::TrainerOptions trainer_options(const config::RunConfig& run);
 train::StabilityOptions stability_options(const config::StabilityConfig& c);
+checkpoints::RecoveryOptions recovery_options(const config::RunConfig& run);
+// Each of stability.fallbacks must make a whole config, with changes that a run can go on with.
+void check_fallbacks(const FullConfig& config);
 // Where nothing bounds a head's logits that QK-clip could scale, the config is refused.
 void check_qk_clip(const FullConfig& config);
 // What changed since a stored config, "key: stored -> now" each; throws where a fixed key did.

@@ -100,6 +100,10 @@ class Communicator {
   // Seconds that one wait may take, here and in all groups split from or with this one; 0 is no limit. Returns the
   // limit before.
   virtual double set_time_limit(double seconds) = 0;
+  // What this rank is about to do, for the lines of a wait that takes too long. `phase` is a literal.
+  virtual void stand_at(int64_t step, const char* phase) = 0;
+  // "step 12, reducing gradients, waiting for 61 s: ..."; any thread may ask.
+  virtual std::string standing() const = 0;
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}

@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <functional>
 #include <source_location>
 
 #include "framework/comm/communicator.h"
@@ -26,6 +27,10 @@ struct MpiOptions {
   // Up to this many bytes (all ranks' parts together) everyone gets everything and sums it: fewer rounds.
   int64_t small_bytes = int64_t(64) << 10;
   double time_limit_seconds = 1800;
+  // Slept between looks at what is waited for: by a thread beside one that computes. 0: the core is kept.
+  int64_t pause_microseconds = 0;
+  // Called when a wait has taken too long, before its error is thrown.
+  std::function<void()> on_timeout = {};
 };
 
 // A communicator over the ranks of `parent`, which is duplicated. Collective.

@@ -1,14 +1,17 @@
 #include "framework/comm/mpi_operation.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace keel::comm {
 namespace {
 
 constexpr double kBriefly_seconds = 1;
+constexpr double kLong_seconds = 0.25;      // a wait worth a line, should it never end
 constexpr int64_t kPollsBetweenLooks = 64;  // at the clock, and at whether someone else needs the core
 
 std::string mpi_text(int code) {
@@ -213,17 +216,24 @@ bool MpiEngine::poll() noexcept {
 bool MpiEngine::poll_until(MpiOperation& operation, double limit_seconds) noexcept {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
+  bool told = false;
   for (int64_t idle_polls = 1; !operation.ended_; ++idle_polls) {
-    if (poll() || idle_polls % kPollsBetweenLooks != 0) continue;
-    if (limit_seconds > 0 && std::chrono::duration<double>(Clock::now() - begin).count() > limit_seconds) return false;
+    if (poll()) continue;
+    if (options.pause_microseconds > 0) usleep(useconds_t(options.pause_microseconds));
+    if (options.pause_microseconds == 0 && idle_polls % kPollsBetweenLooks != 0) continue;
+    const double waited_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (waited_seconds > kLong_seconds && !std::exchange(told, true)) standing.waits_since(begin, operation.text());
+    if (limit_seconds > 0 && waited_seconds > limit_seconds) return false;
     sched_yield();  // with more ranks than cores, the one we wait for may need this core
   }
+  if (told) standing.goes_on();
   return true;
 }
 
 void MpiEngine::wait(MpiOperation& operation) {
   if (poll_until(operation, options.time_limit_seconds)) return;
   std::string missing = operation.missing_ranks();
+  if (options.on_timeout) options.on_timeout();
   give_up(operation);
   throw Error(ErrorKind::internal, fmt::format("comm timeout: {}: {} s passed without an answer of rank {}",
                                                operation.text(), options.time_limit_seconds, missing));

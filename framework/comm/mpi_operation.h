@@ -7,6 +7,7 @@
 
 #include "framework/comm/label.h"
 #include "framework/comm/mpi.h"
+#include "framework/comm/standing.h"
 
 namespace keel::comm {
 
@@ -128,6 +129,7 @@ class MpiEngine {
   void keep(std::exception_ptr error) { kept_ = error; }
 
   MpiOptions options;
+  Standing standing;
 
  private:
   bool poll_until(MpiOperation& operation, double limit_seconds) noexcept;

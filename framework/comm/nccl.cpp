@@ -55,6 +55,8 @@ class NcclCommunicator final : public Communicator {
     channel_.family().time_limit_seconds = seconds;
     return mpi_->set_time_limit(seconds);
   }
+  void stand_at(int64_t step, const char* phase) override { mpi_->stand_at(step, phase); }
+  std::string standing() const override { return mpi_->standing(); }
 
  private:
   Request do_all_reduce(Tensor out, ConstTensor in, Reduction reduction) override;

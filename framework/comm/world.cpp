@@ -79,25 +79,32 @@ World::World(const WorldOptions& options) : options_(options) {
   log::set_speaker({.rank = rank});
   check_launcher(environment, rank, size);
   check_all_reachable(rank, size, options.start_limit_seconds);
-  all_ = make_mpi_communicator(MPI_COMM_WORLD, options.mpi, "all");
-  KEEL_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &io_comm_));
-  KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
+  make_communicators("all");
   measure_host();
 }
 
 World::World(const World& parent, int color) : options_(parent.options_) {
   KEEL_MPI(MPI_Comm_split(parent.comm_, color, parent.rank(), &comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
-  all_ = make_mpi_communicator(comm_, options_.mpi, "group");
-  KEEL_MPI(MPI_Comm_dup(comm_, &io_comm_));
-  KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
+  make_communicators("group");
   host_ = parent.host_;
   local_rank_ = parent.local_rank_;  // of the host, since that says which GPU is this rank's
   local_size_ = parent.local_size_;
   threads_ = parent.threads_;
 }
 
+void World::make_communicators(std::string_view name) {
+  options_.mpi.on_timeout = [this] {
+    if (watch_) watch_->alarm();
+  };
+  all_ = make_mpi_communicator(comm_, options_.mpi, name);
+  KEEL_MPI(MPI_Comm_dup(comm_, &io_comm_));
+  KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
+  watch_.emplace(comm_, [this] { return fmt::format("on host {}: {}", host_, all_->standing()); });
+}
+
 World::~World() {
+  watch_.reset();
   if (io_comm_ != MPI_COMM_NULL) MPI_Comm_free(&io_comm_);
   if (comm_ != MPI_COMM_WORLD) MPI_Comm_free(&comm_);
 }
@@ -143,7 +150,9 @@ Device World::use_gpu() {
 }
 
 std::unique_ptr<Communicator> World::another(std::string_view name) const {
-  return make_mpi_communicator(comm_, options_.mpi, name);
+  MpiOptions options = options_.mpi;
+  options.pause_microseconds = 500;
+  return make_mpi_communicator(comm_, options, name);
 }
 
 std::string World::on_rank_0(const std::function<std::string()>& f) {

@@ -10,8 +10,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
-#include "framework/comm/mpi.h"
+#include "framework/comm/watch.h"
 
 namespace keel::comm {
 
@@ -58,7 +59,7 @@ class World {
   // returns, too (nccl.h). Throws an input error where a rank has no GPU to itself, an internal error where the GPUs
   // cannot reach each other within the start's limit. Collective, once.
   Device use_gpu();
-  // All ranks, for one other thread (checkpoint exchange). Collective.
+  // All ranks, for one other thread (checkpoint exchange), which sleeps while it waits. Collective.
   std::unique_ptr<Communicator> another(std::string_view name) const;
   // All ranks, for parallel HDF5 in the I/O thread; nothing else is sent there. Owned by World.
   MPI_Comm io_comm() const { return io_comm_; }
@@ -67,6 +68,7 @@ class World {
   std::string on_rank_0(const std::function<std::string()>& f);
 
  private:
+  void make_communicators(std::string_view name);
   void measure_host();
 
   MpiSession session_;
@@ -74,6 +76,7 @@ class World {
   MPI_Comm io_comm_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> all_;
   WorldOptions options_;
+  std::optional<Watch> watch_;
   std::string host_;
   int local_rank_ = 0;
   int local_size_ = 1;

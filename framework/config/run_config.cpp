@@ -205,6 +205,12 @@ void describe(Fields& fields, ParallelConfig& c) {
               .synonyms = {"world_size"}});
   fields.add("tensor_across_hosts", c.tensor_across_hosts,
              {.doc = "Let a tensor group span hosts, which is slow.", .on_resume = changeable});
+  fields.add("time_limit", c.time_limit,
+             {.doc = "Longest wait for other ranks in one exchange; then every rank says where it stands, and all end.",
+              .unit = "d, h, m, s",
+              .range = at_least(1),
+              .on_resume = ignored,
+              .synonyms = {"timeout", "comm_timeout", "nccl_timeout"}});
 }
 
 void describe(Fields& fields, CheckpointConfig& c) {
@@ -220,6 +226,11 @@ void describe(Fields& fields, CheckpointConfig& c) {
               .range = at_least(1),
               .on_resume = ignored,
               .synonyms = {"keep_last", "max_to_keep"}});
+  fields.add("keep_every", c.keep_every,
+             {.doc = "Checkpoints of steps that are multiples of this are never deleted; null: none.",
+              .unit = "steps",
+              .range = at_least(1),
+              .on_resume = ignored});
   fields.add("resume", c.resume,
              {.doc = "auto: the run's newest complete checkpoint, if any; none: start anew; else a "
                      "checkpoint's path. One of another run is where this one begins: once it has saved, the same "
@@ -235,6 +246,29 @@ void describe(Fields& fields, CheckpointConfig& c) {
   fields.add("weights_only", c.weights_only,
              {.doc = "Leave the optimizer's state out: small, but no resume from it.", .on_resume = ignored});
   fields.add("final", c.final, {.doc = "Save after the last step.", .on_resume = ignored});
+  fields.add("background", c.background,
+             {.doc = "Training goes on while a copy of the state is written; false: it waits, and takes no memory for "
+                     "the copy.",
+              .on_resume = ignored,
+              .synonyms = {"async", "asynchronous"}});
+  fields.add("max_failed", c.max_failed,
+             {.doc = "Saves in a row that may fail before the run ends.",
+              .unit = "saves",
+              .range = at_least(1),
+              .on_resume = ignored});
+  fields.add("time_limit", c.time_limit,
+             {.doc = "Longest wait for one step of a save or a load; then all ranks end.",
+              .unit = "d, h, m, s",
+              .range = at_least(1),
+              .on_resume = ignored,
+              .synonyms = {"timeout"}});
+  fields.add(
+      "final_save_limit", c.final_save_limit,
+      {.doc = "Longest time for the save where a run ends, is preempted or reaches train.stop_after; then it ends "
+              "with the newest complete checkpoint.",
+       .unit = "d, h, m, s",
+       .range = at_least(1),
+       .on_resume = ignored});
 }
 
 void describe(Fields& fields, SpikeConfig& c) {
@@ -261,9 +295,16 @@ void describe(Fields& fields, SpikeConfig& c) {
               .on_resume = changeable});
   fields.add(
       "gradient_deviation_floor", c.gradient_deviation_floor,
-      {.doc = "The same for gradient norms, which vary more: 0.1 with 6 sigmas lets up to 1.6 times the mean pass.",
+      {.doc =
+           "The same for gradient norms, which are long-tailed and clipped: 1.5 with 6 sigmas lets up to 10 times the "
+           "mean "
+           "pass. Such spikes alone are skipped, but never lead to the next rung: where they stay, they are let pass.",
        .range = above(0),
        .on_resume = changeable});
+  fields.add("update_deviation_floor", c.update_deviation_floor,
+             {.doc = "The same for the norm of the update over the learning rate, which is narrow.",
+              .range = above(0),
+              .on_resume = changeable});
 }
 
 void describe(Fields& fields, QkClipConfig& c) {
@@ -274,14 +315,89 @@ void describe(Fields& fields, QkClipConfig& c) {
               .synonyms = {"threshold"}});
 }
 
+void describe(Fields& fields, PerHeadConfig& c) {
+  fields.add("logit_factor", c.logit_factor,
+             {.doc = "A head whose largest logit is this many times its recent mean is in trouble.",
+              .range = above(1),
+              .on_resume = changeable});
+  fields.add(
+      "logit_floor", c.logit_floor,
+      {.doc = "Logits up to this are none, however fast they rose.", .range = at_least(0), .on_resume = changeable});
+  fields.add("min_entropy", c.min_entropy,
+             {.doc = "A head whose mean attention entropy falls below this, from ten times as much, is in trouble; "
+                     "seen on telemetry steps.",
+              .unit = "nats",
+              .range = at_least(0),
+              .on_resume = changeable});
+}
+
+void describe(Fields& fields, LowerLrConfig& c) {
+  fields.add("factor", c.factor,
+             {.doc = "Factor on the learning rate.",
+              .range = {.low = 0, .high = 1, .low_open = true, .high_open = true},
+              .on_resume = changeable});
+  fields.add("steps", c.steps,
+             {.doc = "For how long it is lowered.", .unit = "steps", .range = at_least(1), .on_resume = changeable});
+  fields.add("times", c.times,
+             {.doc = "How often, before the next rung; 0: this rung is left out.",
+              .range = at_least(0),
+              .on_resume = changeable});
+}
+
+void describe(Fields& fields, RollbackConfig& c) {
+  fields.add(
+      "times", c.times,
+      {.doc = "How often the run goes back to a checkpoint before the trouble, before the next rung; 0: this rung "
+              "is left out.",
+       .range = at_least(0),
+       .on_resume = changeable});
+  fields.add("per_checkpoint", c.per_checkpoint,
+             {.doc = "How often to the same checkpoint, before an older one is taken.",
+              .range = at_least(1),
+              .on_resume = changeable});
+  fields.add("leave_out", c.leave_out,
+             {.doc = "The samples of the steps in trouble are not taken again.", .on_resume = changeable});
+  fields.add("more_samples", c.more_samples,
+             {.doc = "So many after them are left out, too.",
+              .unit = "samples",
+              .range = at_least(0),
+              .on_resume = changeable});
+}
+
 void describe(Fields& fields, StabilityConfig& c) {
   fields.add("max_skips", c.max_skips,
-             {.doc = "Consecutive steps with a non-finite loss or gradient that are skipped "
-                     "before the run stops.",
+             {.doc = "Consecutive steps in trouble (loss, gradient or logits not finite or leaping) that are skipped "
+                     "before the next rung: lower_lr, then rollback, then fallbacks, then the run stops with exit 3.",
               .unit = "steps",
               .range = at_least(0),
               .on_resume = changeable});
-  fields.add("spike", c.spike, {.doc = "Detection of loss spikes."});
+  fields.add("max_skips_of_1000", c.max_skips_of_1000,
+             {.doc = "The same for skipped steps among the last 1,000, where it is above max_skips.",
+              .unit = "steps",
+              .range = at_least(0),
+              .on_resume = changeable});
+  fields.add("spike", c.spike, {.doc = "Detection of spikes of the loss, the gradient norm and the update norm."});
+  fields.add("per_head", c.per_head, {.doc = "What single heads must not do."});
+  fields.add("lower_lr", c.lower_lr, {.doc = "The second rung."});
+  fields.add("rollback", c.rollback, {.doc = "The third rung."});
+  fields.add("fallbacks", c.fallbacks,
+             {.doc = "The fourth rung: changes to this config, such as [{optimizer.lr: 1e-4}, {optimizer.lr: 5e-5, "
+                     "optimizer.clip_norm: 0.5}], laid over it one after the other, each with a rollback.",
+              .on_resume = ignored,
+              .synonyms = {"custom_fallbacks", "fallback"}});
+  fields.add("calm_steps", c.calm_steps,
+             {.doc = "So many steps beyond the last trouble, lowerings and rollbacks count from 0 again.",
+              .unit = "steps",
+              .range = at_least(1),
+              .on_resume = changeable});
+  fields.add("on_event", c.on_event,
+             {.doc = "Shell command that gets each event of this section and each failed save as JSON on its standard "
+                     "input; training never waits for it.",
+              .on_resume = ignored,
+              .synonyms = {"hook", "command"}});
+  fields.add(
+      "on_event_limit", c.on_event_limit,
+      {.doc = "The command is killed after this.", .unit = "d, h, m, s", .range = at_least(1), .on_resume = ignored});
   fields.add("qk_clip", c.qk_clip, {.doc = "QK-clip after each update; null: off.", .on_resume = changeable});
   fields.add(
       "check_replicas", c.check_replicas,

@@ -79,16 +79,22 @@ struct ParallelConfig {
   bool zero = true;
   std::optional<int64_t> ranks;
   bool tensor_across_hosts = false;
+  std::chrono::seconds time_limit{1800};
 };
 
 struct CheckpointConfig {
   std::optional<int64_t> every = 1000;
   int64_t keep = 3;
+  std::optional<int64_t> keep_every;
   std::variant<ResumeFrom, std::string> resume = ResumeFrom::automatic;
   int64_t parts = 1;
   std::map<std::string, std::string> mpi_hints;
   bool weights_only = false;
   bool final = true;
+  bool background = true;
+  int64_t max_failed = 3;
+  std::chrono::seconds time_limit{1800};
+  std::chrono::seconds final_save_limit{600};
 };
 
 struct SpikeConfig {
@@ -97,16 +103,44 @@ struct SpikeConfig {
   int64_t min_history = 128;
   double sigmas = 6;
   double deviation_floor = 1e-3;
-  double gradient_deviation_floor = 0.1;
+  double gradient_deviation_floor = 1.5;
+  double update_deviation_floor = 0.25;
 };
 
 struct QkClipConfig {
   double tau = 100;
 };
 
+struct PerHeadConfig {
+  double logit_factor = 8;
+  double logit_floor = 50;
+  double min_entropy = 1e-4;
+};
+
+struct LowerLrConfig {
+  double factor = 0.5;
+  int64_t steps = 100;
+  int64_t times = 2;
+};
+
+struct RollbackConfig {
+  int64_t times = 3;
+  int64_t per_checkpoint = 2;
+  bool leave_out = true;
+  int64_t more_samples = 128;
+};
+
 struct StabilityConfig {
   int64_t max_skips = 3;
+  int64_t max_skips_of_1000 = 50;
   SpikeConfig spike;
+  PerHeadConfig per_head;
+  LowerLrConfig lower_lr;
+  RollbackConfig rollback;
+  std::vector<Node> fallbacks;
+  int64_t calm_steps = 1000;
+  std::optional<std::string> on_event;
+  std::chrono::seconds on_event_limit{30};
   std::optional<QkClipConfig> qk_clip;
   std::optional<int64_t> check_replicas = 1000;
 };
@@ -166,6 +200,9 @@ void describe(Fields& fields, ParallelConfig& c);
 void describe(Fields& fields, CheckpointConfig& c);
 void describe(Fields& fields, SpikeConfig& c);
 void describe(Fields& fields, QkClipConfig& c);
+void describe(Fields& fields, PerHeadConfig& c);
+void describe(Fields& fields, LowerLrConfig& c);
+void describe(Fields& fields, RollbackConfig& c);
 void describe(Fields& fields, StabilityConfig& c);
 void describe(Fields& fields, TelemetryConfig& c);
 void describe(Fields& fields, LogConfig& c);

@@ -78,12 +78,19 @@ class IoThread {
   // thread. `bytes` is what the job holds: submit blocks while the queue is full, but a job above the limit passes
   // when nothing else waits. A failure reaches whoever calls get() on the Future, else whoever calls check() next.
   template <class Job>
-  auto submit(Job job, uint64_t bytes = 0) -> Future<std::invoke_result_t<Job&, IoContext&>>;
+  auto submit(Job job, uint64_t bytes = 0) -> Future<std::invoke_result_t<Job&, IoContext&>> {
+    return submit_job(std::move(job), bytes, false);
+  }
+  // The same where get() will be called for certain: check(), which another thread may call, never takes its failure.
+  template <class Job>
+  auto submit_awaited(Job job) -> Future<std::invoke_result_t<Job&, IoContext&>> {
+    return submit_job(std::move(job), 0, true);
+  }
 
   // Runs `job(IoContext&)` on the I/O thread, after those queued before, and waits: its value, or its exception.
   template <class Job>
   auto run(Job&& job) -> std::invoke_result_t<Job&, IoContext&> {
-    return submit([&job](IoContext& context) -> decltype(auto) { return job(context); }).get();
+    return submit_awaited([&job](IoContext& context) -> decltype(auto) { return job(context); }).get();
   }
 
   // Rethrows the oldest failure of a job whose Future was not asked; each is reported once.
@@ -98,6 +105,8 @@ class IoThread {
     uint64_t bytes;
   };
 
+  template <class Job>
+  auto submit_job(Job job, uint64_t bytes, bool awaited) -> Future<std::invoke_result_t<Job&, IoContext&>>;
   void enqueue(Entry entry);
   void start();
   void work();
@@ -115,10 +124,11 @@ class IoThread {
 };
 
 template <class Job>
-auto IoThread::submit(Job job, uint64_t bytes) -> Future<std::invoke_result_t<Job&, IoContext&>> {
+auto IoThread::submit_job(Job job, uint64_t bytes, bool awaited) -> Future<std::invoke_result_t<Job&, IoContext&>> {
   using Value = std::invoke_result_t<Job&, IoContext&>;
   std::promise<Value> promise;
   auto failure = std::make_shared<Failure>();
+  failure->taken = awaited;
   Future<Value> future(promise.get_future(), failure);
   auto task = [this, job = std::move(job), promise = std::move(promise), failure](IoContext& context) mutable {
     try {

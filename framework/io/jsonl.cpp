@@ -62,7 +62,7 @@ class Lines {
 
 bool is_after(const Json& object, int64_t step) {
   auto at = object.find("step");
-  return at != object.end() && at->is_number_integer() && at->get<int64_t>() > step;
+  return !object.contains("lasting") && at != object.end() && at->is_number_integer() && at->get<int64_t>() > step;
 }
 
 // Makes the file end with a newline: behind a whole last line, or before a broken one.
@@ -88,11 +88,15 @@ void mend_end(const std::string& path) {
 
 JsonLinesWriter::JsonLinesWriter(const std::string& path) : file_((mend_end(path), path)) {}
 
-void JsonLinesWriter::write(const Json& object) {
-  require(object.is_object(), "{}: a line is a JSON object, not {}", file_.path(), object.type_name());
+std::string json_line(const Json& object) {
   Json storable = object;
   numbers_to_texts(storable);
-  file_.append(storable.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return storable.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void JsonLinesWriter::write(const Json& object) {
+  require(object.is_object(), "{}: a line is a JSON object, not {}", file_.path(), object.type_name());
+  file_.append(json_line(object));
 }
 
 std::vector<Json> read_json_lines(const std::string& path) {

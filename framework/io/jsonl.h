@@ -13,6 +13,9 @@ namespace keel::io {
 
 using Json = nlohmann::ordered_json;  // keys stay in the order they were set in
 
+// The object as one line, its newline included.
+std::string json_line(const Json& object);
+
 class JsonLinesWriter {
  public:
   // Appends to what is there; a broken last line (of a killed writer) is cut off, with a warning.
@@ -28,8 +31,9 @@ class JsonLinesWriter {
 // Every line; a broken last one is left out. Another broken line, or an absent file, is an input error.
 std::vector<Json> read_json_lines(const std::string& path);
 
-// For a resume after `step`: drops the lines whose "step" is larger, and broken ones; lines without a step stay. The
-// file is replaced as a whole, so open the writer afterwards. Returns how many lines went; an absent file has none.
+// For a resume after `step`: drops the lines whose "step" is larger, and broken ones; lines without a step, and those
+// with a member "lasting", stay. The file is replaced as a whole, so open the writer afterwards. Returns how many lines
+// went; an absent file has none.
 uint64_t truncate_after(const std::string& path, int64_t step);
 
 }  // namespace keel::io

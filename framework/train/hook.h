@@ -2,10 +2,12 @@
 // rank.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "framework/data/sample_position.h"
+#include "framework/io/jsonl.h"
 #include "framework/train/step_report.h"
 
 namespace keel::train {
@@ -17,6 +19,9 @@ struct Progress {
   int64_t tokens_consumed = 0;
   data::SamplePosition samples;
 };
+
+// Takes an event: a line in events.jsonl, and what else there is to tell.
+using Note = std::function<void(const std::string& kind, const io::Json& fields)>;
 
 // Above these a step's update is not made; values that are not finite never are. Decided where the gradients lie
 // (ops/update_gate.h), so they must be known before the step.
@@ -32,6 +37,8 @@ class Hook {
 
   // Before the first step of this process, at the step resumed from (0 in a new run).
   virtual void start(const Progress&) {}
+  // Of the scheduled learning rate, at this step.
+  virtual double lr_factor(int64_t) const { return 1; }
   // Before the step: may lower the limits.
   virtual void limit(StepLimits&) const {}
   // What the step showed. Where its update was not made (report.updated), says why; may stop the run. Weights are
@@ -40,7 +47,7 @@ class Hook {
   // The step is over; `verdict` is the severest one. May stop the run.
   virtual Verdict after_step(const StepReport&, const Verdict&, const Progress&) { return {}; }
   // The loop has ended.
-  virtual void finish(const Progress&) {}
+  virtual void finish(const Progress&, const Ending&) {}
 
   // What a resumed run needs of this hook, stored under `name`; a hook without a name has no state.
   virtual std::string name() const { return {}; }

@@ -41,7 +41,7 @@ std::string ProgressHook::line(const StepReport& report) const {
                      human_seconds(seconds_per_step_ * double(options_.total_steps - report.step)));
 }
 
-void ProgressHook::finish(const Progress&) {
+void ProgressHook::finish(const Progress&, const Ending&) {
   if (line_open_) std::fputc('\n', stderr);
   line_open_ = false;
 }

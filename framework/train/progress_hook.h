@@ -21,7 +21,7 @@ class ProgressHook : public Hook {
   explicit ProgressHook(const ProgressOptions& options) : options_(options) {}
   void start(const Progress& progress) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
-  void finish(const Progress& progress) override;
+  void finish(const Progress& progress, const Ending& ending) override;
 
  private:
   std::string line(const StepReport& report) const;

@@ -9,12 +9,18 @@ double share(double operations_per_token, double tokens_per_second, double peak)
   return peak > 0 ? operations_per_token * tokens_per_second / peak : 0;
 }
 
+}  // namespace
+
 const char* name_of(Action action) {
   switch (action) {
     case Action::proceed:
       return "proceed";
     case Action::skip:
       return "skip";
+    case Action::lower_lr:
+      return "lower_lr";
+    case Action::roll_back:
+      return "roll_back";
     case Action::stop_unstable:
       return "stop_unstable";
     case Action::stop_saved:
@@ -22,8 +28,6 @@ const char* name_of(Action action) {
   }
   return "?";
 }
-
-}  // namespace
 
 double Throughput::mfu_full(const StepReport& report) const {
   return share(operations_full, tokens_per_second(report), peak_operations_per_second);
@@ -38,13 +42,14 @@ void RunFilesHook::start(const Progress& progress) {
   const std::string metrics = options_.directory + "/metrics.jsonl", events = options_.directory + "/events.jsonl";
   const int64_t kept = progress.step > 0 ? progress.step : -1;  // a run that starts anew keeps nothing of step 0 either
   io::truncate_after(metrics, kept);
-  io::truncate_after(events, kept);
+  if (!options_.rolled_back) io::truncate_after(events, kept);
   metrics_.emplace(metrics);
   events_.emplace(events);
   if (options_.tensorboard)
     tensorboard_.emplace(options_.directory + "/tensorboard", progress.step > 0 ? progress.step + 1 : 0);
   telemetry_.emplace(io_, options_.directory + "/telemetry.h5", progress.step);
-  event(progress.step > 0 ? "resume" : "start", {{"step", progress.step}, {"updates", progress.updates}});
+  event(progress.step > 0 || options_.rolled_back ? "resume" : "start",
+        {{"step", progress.step}, {"updates", progress.updates}});
   for (const auto& [kind, fields] : noted_) event(kind, fields);
   noted_.clear();
 }
@@ -53,14 +58,6 @@ Verdict RunFilesHook::after_step(const StepReport& report, const Verdict& verdic
   if (!options_.writer) return {};
   write_metrics(report, verdict);
   write_telemetry(report);
-  if (verdict.action != Action::proceed)
-    event(name_of(verdict.action), {{"step", report.step},
-                                    {"reason", verdict.reason},
-                                    {"loss", report.loss},
-                                    {"gradient_norm", report.gradient_norm},
-                                    {"largest_logit", report.largest()},
-                                    {"first_sample", report.first_sample},
-                                    {"end_sample", report.end_sample}});
   return {};
 }
 
@@ -118,11 +115,11 @@ void RunFilesHook::event(const std::string& kind, const io::Json& fields) {
   events_->write(line);
 }
 
-void RunFilesHook::note(const std::string& kind, io::Json fields) {
+void RunFilesHook::note(const std::string& kind, const io::Json& fields) {
   if (events_)
     event(kind, fields);
   else if (options_.writer)
-    noted_.emplace_back(kind, std::move(fields));
+    noted_.emplace_back(kind, fields);
 }
 
 void RunFilesHook::scalars(int64_t step, std::span<const io::Scalar> scalars) {
@@ -137,7 +134,7 @@ void RunFilesHook::flush() {
   if (telemetry_) telemetry_->flush();
 }
 
-void RunFilesHook::finish(const Progress&) {
+void RunFilesHook::finish(const Progress&, const Ending&) {
   if (!options_.writer) return;
   flush();
   io_.drain();

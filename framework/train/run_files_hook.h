@@ -1,4 +1,4 @@
-// What a run leaves for people and programs: metrics.jsonl (a line per step), events.jsonl (what was skipped and why),
+// What a run leaves for people and programs: metrics.jsonl (a line per step), events.jsonl (what happened and why),
 // TensorBoard scalars and telemetry.h5. Written by rank 0 alone; the other ranks' hook does nothing.
 #pragma once
 
@@ -29,6 +29,7 @@ struct RunFilesOptions {
   bool writer = true;  // rank 0
   bool tensorboard = true;
   Throughput throughput;
+  bool rolled_back = false;  // earlier in this process: events after the step gone on from are history, and stay
 };
 
 class RunFilesHook : public Hook {
@@ -39,10 +40,10 @@ class RunFilesHook : public Hook {
   // On resume, lines and rows after the resumed step are dropped.
   void start(const Progress& progress) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
-  void finish(const Progress& progress) override;
+  void finish(const Progress& progress, const Ending& ending) override;
 
   // A line in events.jsonl; noted before the run has started, it follows the line that says so.
-  void note(const std::string& kind, io::Json fields);
+  void note(const std::string& kind, const io::Json& fields);
   // Scalars that do not come from a step's report: evaluation.
   void scalars(int64_t step, std::span<const io::Scalar> scalars);
   // A line in metrics.jsonl beside those of steps.

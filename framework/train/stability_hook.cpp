@@ -3,63 +3,86 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+
+#include "framework/base/log.h"
 
 namespace keel::train {
 namespace {
 
-std::string reason_of(const SpikeDetector& detector, const char* what, double value, bool spikes,
-                      const std::string& where) {
-  const SpikeScore score = detector.judge(value);
-  if (!std::isfinite(value)) return fmt::format("the {} is {}, first {}", what, value, where);
-  if (!spikes || !score.spike) return {};
-  return fmt::format("the {} {:.6g} is {:.1f} deviations above the mean {:.6g} of {} steps", what, value, score.sigmas,
-                     score.mean, score.history);
+io::Json fields_of(const StepReport& report, const Trouble& trouble) {
+  io::Json fields = {{"step", report.step},    {"signal", trouble.signal}, {"reason", trouble.reason},
+                     {"value", trouble.value}, {"mean", trouble.mean},     {"threshold", trouble.threshold}};
+  if (trouble.layer >= 0) fields.update({{"layer", trouble.layer}, {"head", trouble.head}});
+  fields.update({{"loss", report.loss},
+                 {"gradient_norm", report.gradient_norm},
+                 {"update_norm", report.update_norm},
+                 {"largest_logit", report.largest()},
+                 {"lr", report.lr},
+                 {"first_sample", report.first_sample},
+                 {"end_sample", report.end_sample}});
+  return fields;
+}
+
+std::string advice(const TroubledSteps& troubled) {
+  return fmt::format(
+      "; stability.max_skips, lower_lr, rollback and fallbacks are used up: lower optimizer.lr, turn on QK-Norm, or "
+      "look at "
+      "the data of samples {} to {}",
+      troubled.first_sample, troubled.end_sample - 1);
 }
 
 }  // namespace
 
-std::string StabilityHook::reason_to_skip(const StepReport& report) const {
-  std::string reason = reason_of(loss_, "loss", report.loss, options_.spikes, report.not_finite);
-  if (!reason.empty()) return reason;
-  return reason_of(gradient_, "gradient norm", report.gradient_norm, options_.spikes, report.not_finite);
+Verdict StabilityHook::climb(const StepReport& report, const Trouble& trouble) {
+  if (ladder_.first_step() == 0)
+    troubled_ = {report.step, report.step, report.first_sample, report.end_sample, trouble.reason};
+  troubled_.last_step = report.step;
+  troubled_.end_sample = report.end_sample;
+  Verdict verdict{ladder_.climb(report.step, trouble.grade), trouble.reason};
+  if (verdict.action == Action::proceed) return {};
+  if (verdict.action != Action::skip) verdict.reason += ", after " + ladder_.history();
+  if (verdict.action == Action::stop_unstable) verdict.reason += advice(troubled_);
+  io::Json fields = fields_of(report, trouble);
+  fields["history"] = ladder_.history();
+  if (verdict.action >= Action::roll_back) fields["lasting"] = true;  // resumes from before it keep the line
+  if (note_) note_(name_of(verdict.action), fields);
+  return verdict;
 }
 
 void StabilityHook::limit(StepLimits& limits) const {
-  if (!options_.spikes) return;
-  limits.loss = std::min(limits.loss, loss_.limit());
-  limits.gradient_norm = std::min(limits.gradient_norm, gradient_.limit());
+  const StepLimits own = signals_.limits();
+  limits.loss = std::min(limits.loss, own.loss);
+  limits.largest_logit = std::min(limits.largest_logit, own.largest_logit);
+  if (ladder_.skips_light()) limits.gradient_norm = std::min(limits.gradient_norm, own.gradient_norm);
 }
 
 Verdict StabilityHook::judge(const StepReport& report) {
-  std::string reason = reason_to_skip(report);
-  if (reason.empty()) return {};
-  if (skipped_in_a_row_ < options_.max_skips) return {Action::skip, reason};
-  return {Action::stop_unstable,
-          fmt::format("{}, after {} skipped steps in a row (stability.max_skips): lower optimizer.lr, turn on "
-                      "QK-Norm, or look at the data of samples {} to {}",
-                      reason, skipped_in_a_row_, report.first_sample, report.end_sample)};
+  const auto trouble = signals_.above_limits(report);
+  return trouble ? climb(report, *trouble) : Verdict();
 }
 
 Verdict StabilityHook::after_step(const StepReport& report, const Verdict& verdict, const Progress&) {
-  if (verdict.action == Action::proceed) {
-    loss_.accept(report.loss);
-    gradient_.accept(report.gradient_norm);
-    skipped_in_a_row_ = 0;
-  } else {
-    ++skipped_in_a_row_;
+  if (verdict.action != Action::proceed) return {};
+  const auto trouble = signals_.of_update(report);
+  if (!trouble) {
+    signals_.accept(report);
+    ladder_.accept(report.step);
+    return {};
   }
-  return {};
+  Verdict after = climb(report, *trouble);
+  if (after.action == Action::lower_lr)
+    log::info("step {}: {}: the learning rate is lowered", report.step, after.reason);
+  return after;
 }
 
 nlohmann::json StabilityHook::state() const {
-  return {{"loss", loss_.history()}, {"gradient_norm", gradient_.history()}, {"skipped_in_a_row", skipped_in_a_row_}};
+  return {{"signals", signals_.state()}, {"ladder", ladder_.state()}, {"first_sample", troubled_.first_sample}};
 }
 
 void StabilityHook::restore(const nlohmann::json& state) {
-  loss_.restore(state.at("loss").get<std::vector<double>>());
-  gradient_.restore(state.at("gradient_norm").get<std::vector<double>>());
-  skipped_in_a_row_ = state.at("skipped_in_a_row").get<int64_t>();
+  signals_.restore(state.at("signals"));
+  ladder_.restore(state.at("ladder"));
+  troubled_ = {.first_step = ladder_.first_step(), .first_sample = state.at("first_sample").get<int64_t>()};
 }
 
 }  // namespace keel::train

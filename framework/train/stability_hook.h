@@ -1,43 +1,49 @@
-// Skips steps whose loss or gradient is not finite or spikes, and stops the run when too many follow one another.
-// (Lower learning rate, rollback and fallbacks will be further rungs here.)
+// Watches for steps in trouble (signals.h) and says what is done about them, rung by rung (ladder.h). Each rung is an
+// event with the step, its samples, and the value, mean and threshold behind it.
 #pragma once
 
 #include "framework/train/hook.h"
-#include "framework/train/spike_detector.h"
+#include "framework/train/ladder.h"
+#include "framework/train/signals.h"
 
 namespace keel::train {
 
 struct StabilityOptions {
-  int64_t max_skips = 3;  // in a row; one more stops the run
-  bool spikes = true;     // also finite values far above the recent mean
-  SpikeOptions spike;     // of the loss
-  double gradient_deviation_floor = 0.1;
+  SignalOptions signals;
+  LadderOptions ladder;
+  Note note = {};  // where events go
+};
+
+// The steps in trouble that led to a roll back, for whoever makes it.
+struct TroubledSteps {
+  int64_t first_step = 0, last_step = 0;
+  int64_t first_sample = 0, end_sample = 0;  // global sample indices
+  std::string reason;
 };
 
 class StabilityHook : public Hook {
  public:
   explicit StabilityHook(const StabilityOptions& options)
-      : options_(options), loss_(options.spike), gradient_(of_gradients(options)) {}
+      : signals_(options.signals), ladder_(options.ladder), note_(options.note) {}
 
+  double lr_factor(int64_t step) const override { return ladder_.lr_factor(step); }
   void limit(StepLimits& limits) const override;
   Verdict judge(const StepReport& report) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
+  // The present ones, or the last.
+  const TroubledSteps& troubled() const { return troubled_; }
 
   std::string name() const override { return "stability"; }
   nlohmann::json state() const override;
   void restore(const nlohmann::json& state) override;
 
  private:
-  static SpikeOptions of_gradients(const StabilityOptions& options) {
-    SpikeOptions spike = options.spike;
-    spike.deviation_floor = options.gradient_deviation_floor;
-    return spike;
-  }
-  std::string reason_to_skip(const StepReport& report) const;
+  Verdict climb(const StepReport& report, const Trouble& trouble);
 
-  StabilityOptions options_;
-  SpikeDetector loss_, gradient_;
-  int64_t skipped_in_a_row_ = 0;
+  Signals signals_;
+  Ladder ladder_;
+  Note note_;
+  TroubledSteps troubled_;
 };
 
 }  // namespace keel::train

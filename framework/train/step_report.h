@@ -46,12 +46,24 @@ struct StepReport {
   }
 };
 
-// The most severe answer of all hooks wins.
-enum class Action { proceed, skip, stop_unstable, stop_saved };
+// The most severe answer of all hooks wins. lower_lr leaves the step out, too; the hook that says so has lowered the
+// rate of the steps to come (Hook::lr_factor). roll_back ends the loop, so that its caller can go back and begin again.
+enum class Action { proceed, skip, lower_lr, roll_back, stop_unstable, stop_saved };
+
+// "skip", as in events and metrics.
+const char* name_of(Action action);
 
 struct Verdict {
   Action action = Action::proceed;
   std::string reason;  // "gradient norm 812.4 is 9.1 deviations above the mean of 128 steps"
+};
+
+enum class Outcome { done, roll_back, unstable, saved_early };
+
+// How the loop ended.
+struct Ending {
+  Outcome outcome = Outcome::done;
+  std::string reason;
 };
 
 }  // namespace keel::train

@@ -10,24 +10,29 @@ namespace keel::train {
 
 class TimeLimitHook : public Hook {
  public:
-  // `asked` says whether a signal came to this rank; `request_stop` tells all ranks at the next step. 0 seconds: no
-  // limit.
-  TimeLimitHook(double limit_seconds, std::function<bool()> asked, std::function<void()> request_stop)
-      : limit_seconds_(limit_seconds), asked_(std::move(asked)), request_stop_(std::move(request_stop)) {}
+  using Clock = std::chrono::steady_clock;
+  // `limit_seconds` after `begin`, 0: no limit. `asked` says whether a signal came to this rank; `request_stop` tells
+  // all ranks at the next step.
+  TimeLimitHook(Clock::time_point begin, double limit_seconds, std::function<bool()> asked,
+                std::function<void()> request_stop)
+      : begin_(begin),
+        limit_seconds_(limit_seconds),
+        asked_(std::move(asked)),
+        request_stop_(std::move(request_stop)) {}
 
   Verdict after_step(const StepReport& report, const Verdict&, const Progress&) override {
     if (report.stop_requested)
       return {Action::stop_saved, "stopped early: the time limit (train.stop_after) or a signal"};
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if ((limit_seconds_ > 0 && seconds > limit_seconds_) || asked_()) request_stop_();
     return {};
   }
 
  private:
+  Clock::time_point begin_;
   double limit_seconds_;
   std::function<bool()> asked_;
   std::function<void()> request_stop_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace keel::train

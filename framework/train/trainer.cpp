@@ -24,6 +24,17 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+Outcome outcome_of(Action action) {
+  switch (action) {
+    case Action::stop_saved:
+      return Outcome::saved_early;
+    case Action::stop_unstable:
+      return Outcome::unstable;
+    default:
+      return Outcome::roll_back;
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, const data::SampleOrder& order,
@@ -60,13 +71,15 @@ Ending Trainer::run() {
     require(!report_.updated || verdict.action == Action::proceed, "step {} was judged after its update was made: {}",
             report_.step, verdict.reason);
     if (!report_.updated && verdict.action == Action::proceed) verdict = {Action::skip, "a value is not finite"};
+    if (verdict.action != Action::proceed) look_closer();
+    mesh_.world().stand_at(report_.step, "evaluating and saving");
     const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report_, verdict, progress_); });
-    if (std::max(verdict.action, after.action) < Action::stop_unstable) continue;
     const Verdict& last = after.action > verdict.action ? after : verdict;
-    ending = {last.action == Action::stop_unstable ? Outcome::unstable : Outcome::saved_early, last.reason};
+    if (last.action < Action::roll_back) continue;
+    ending = {outcome_of(last.action), last.reason};
     break;
   }
-  for (Hook* hook : hooks_) hook->finish(progress_);
+  for (Hook* hook : hooks_) hook->finish(progress_, ending);
   return ending;
 }
 
@@ -74,6 +87,7 @@ void Trainer::attempt(StepReport& report) {
   Stopwatch watch;
   report.step = ++progress_.step;
   report.lr = optim::learning_rate(options_.schedule, report.step);
+  for (const Hook* hook : hooks_) report.lr *= hook->lr_factor(report.step);
   telemetry_step_ = options_.telemetry_every > 0 && (report.step == 1 || report.step % options_.telemetry_every == 0);
   draw_batch(report);
   set_numbers(report);
@@ -89,6 +103,7 @@ void Trainer::attempt(StepReport& report) {
 }
 
 void Trainer::draw_batch(StepReport& report) {
+  mesh_.world().stand_at(report.step, "reading the batch");
   const std::span<const data::SampleId> rows = own_rows(progress_.samples);
   report.first_sample = indices_.front();
   report.end_sample = indices_.back() + 1;
@@ -121,6 +136,7 @@ void Trainer::set_numbers(const StepReport& report) {
 }
 
 void Trainer::forward_backward() {
+  mesh_.world().stand_at(progress_.step, "forward and backward");
   model_.parameters().zero_gradients();
   model_.begin_step();
   nn::StepOptions step{
@@ -134,6 +150,7 @@ void Trainer::forward_backward() {
 }
 
 void Trainer::reduce() {
+  mesh_.world().stand_at(progress_.step, "reducing gradients");
   copy(numbers_.own_sums.device, numbers_.sums.device);
   data_parallel_.finish_gradients();
   // Over the whole world, so that one decision is made for all: the ranks of a tensor group bring the same sums.
@@ -161,6 +178,7 @@ void Trainer::observe_heads() {
 
 // Everything that follows from the weights; where the gate is shut, all of it stays as it is.
 void Trainer::update() {
+  mesh_.world().stand_at(progress_.step, "updating weights");
   const Tensor change = numbers_.change.device;
   zero(change);
   optimizer_.step(change, numbers_.rates.device, numbers_.gate.device);
@@ -216,6 +234,18 @@ void Trainer::read_heads(StepReport& report) const {
   for (float& entropy : report.entropy) entropy /= float(own.rows * mesh_.data().size());
   HeadStatistics::arrange(report.q_rms, numbers_.q_rms.host, own.heads);
   HeadStatistics::arrange(report.k_rms, numbers_.k_rms.host, own.kv_heads);
+}
+
+// A step that was not taken is of interest: its statistics of heads, from a second pass, whose gradients nobody uses.
+void Trainer::look_closer() {
+  if (options_.telemetry_every == 0 || telemetry_step_) return;
+  telemetry_step_ = true;
+  forward_backward();
+  data_parallel_.finish_gradients();
+  observe_heads();
+  numbers_.download();
+  if (device_.kind == DeviceKind::cuda) Stream::current(device_).synchronize();
+  read_heads(report_);
 }
 
 std::string Trainer::source_of_non_finite() {

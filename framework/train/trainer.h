@@ -29,13 +29,6 @@ struct TrainerOptions {
   bool zero = true;
 };
 
-enum class Outcome { done, unstable, saved_early };
-
-struct Ending {
-  Outcome outcome = Outcome::done;
-  std::string reason;
-};
-
 class Trainer {
  public:
   // The model's parameters are allocated and initialised. Everything outlives the trainer.
@@ -65,6 +58,7 @@ class Trainer {
   void reduce();
   void observe_heads();
   void update();
+  void look_closer();
   Tensor qk_clip_factors();
   void wait();
   void read_numbers(StepReport& report);

@@ -104,12 +104,12 @@ TEST_F(Damage, LeftoversOldAndLaterFiles) {
   remove_leftovers(folder.path());
   EXPECT_FALSE(std::filesystem::exists(folder / "step-00000060.h5.writing"));
   EXPECT_TRUE(std::filesystem::exists(folder / "notes.txt"));
-  remove_old(folder.path(), 40, 2);  // 30 and 40 stay; 50 is not this run's
+  remove_old(folder.path(), 40, {.keep = 2});  // 30 and 40 stay; 50 is not this run's
   EXPECT_THAT(complete_files(folder.path()), ElementsAre(folder / file_name(30), path, folder / file_name(50)));
   set_aside_after(folder.path(), 30);
   EXPECT_THAT(complete_files(folder.path()), ElementsAre(folder / file_name(30)));
   EXPECT_EQ(io::slurp(path + ".set-aside"), whole);
-  remove_old(folder.path(), 30, 1);
+  remove_old(folder.path(), 30, {.keep = 1});
   EXPECT_THAT(complete_files(folder.path()), ElementsAre(folder / file_name(30)));
   EXPECT_THAT(complete_files(folder / "absent"), ElementsAre());
 }

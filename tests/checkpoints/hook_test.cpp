@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "checkpoints/latest.h"
@@ -31,6 +32,12 @@ class Toy : public keel::testing::ToyModel {
   }
   void refresh() override {}
   void begin_step() override {}
+  // A loss of the weights and of a convention that no checksum sees.
+  void evaluate(Tensor sums, const nn::TokenBatch&) override {
+    sums.as<double>()[0] += std::abs(parameters_.all().front().master.as<float>()[0]) + convention;
+    sums.as<double>()[2] += 1;
+  }
+  double convention = 1;
   void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override {
     const auto counted = double(batch.targets.elements());
     nn::Parameter& w = parameters_.all().front();
@@ -90,7 +97,8 @@ class Hook : public ::testing::Test {
     train::Trainer trainer(model, mesh, batches, order,
                            {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 12},
                             .total_steps = options.total_steps});
-    CheckpointHook hook({*world, MPI_COMM_NULL, io, model.parameters(), mesh, trainer}, options);
+    model.convention = convention;
+    CheckpointHook hook({*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer, true, probe}, options);
     trainer.add(script);
     trainer.add(hook);
     const auto found = hook.find(resume);
@@ -107,11 +115,13 @@ class Hook : public ::testing::Test {
   }
   RunState state_of(int64_t step) { return read_contents(io, options.directory + "/" + file_name(step)).state; }
 
-  std::unique_ptr<comm::Communicator> world = comm::make_self_communicator();
+  std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
   io::Scratch folder;
   io::IoThread io;
   std::optional<data::Dataset> dataset;
   CheckpointOptions options;
+  train::Probe probe;
+  double convention = 1;
   Script script;
   int64_t first_step = 0;
 };
@@ -166,11 +176,72 @@ TEST_F(Hook, AnUnstableStopSavesNothingAndKeepsOlderFiles) {
 
 TEST_F(Hook, KeepsTheNewest) {
   options.every = 2;
-  options.keep = 2;
+  options.retention.keep = 2;
   options.parts = 2;
   run();
   EXPECT_THAT(names(), ElementsAre(file_name(10), file_name(12)));
   EXPECT_THAT(parts_of(options.directory + "/" + file_name(8)), ::testing::IsEmpty());
+}
+
+TEST_F(Hook, KeepsEveryNth) {
+  options.every = 2;
+  options.retention = {.keep = 1, .keep_every = 4};
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(4), file_name(8), file_name(12)));
+}
+
+// What training does while a save is under way does not show in the file.
+TEST_F(Hook, InTheBackgroundItIsTheStateOfItsStep) {
+  options.every = 1;
+  options.retention.keep = 99;
+  run();
+  const std::string background = std::exchange(options.directory, folder / "waiting");
+  options.background = false;
+  run();
+  for (int64_t step = 1; step <= 12; ++step) {
+    const auto weights = read_weights(io, background + "/" + file_name(step), {"w"});
+    EXPECT_EQ(weights, read_weights(io, options.directory + "/" + file_name(step), {"w"})) << step;
+  }
+}
+
+TEST_F(Hook, FailedSavesAreNotedUntilThereAreTooMany) {
+  std::vector<std::string> kinds;
+  options.note = [&](const std::string& kind, const io::Json&) { kinds.push_back(kind); };
+  options.every = 2;
+  options.max_failed = 3;
+  // In the way of one save, and of nothing else.
+  fs::create_directories(options.directory + "/" + file_name(4) + ".writing/not empty");
+  run();
+  EXPECT_THAT(kinds, ElementsAre("saved", "save_failed", "saved", "saved", "saved", "saved"));
+  EXPECT_THAT(names(), ElementsAre(file_name(8), file_name(10), file_name(12)));
+}
+
+TEST_F(Hook, TooManyFailedSavesEndTheRun) {
+  for (bool background : {true, false}) {
+    std::vector<std::string> kinds;
+    options.note = [&](const std::string& kind, const io::Json&) { kinds.push_back(kind); };
+    options.every = 2;
+    options.max_failed = 2;
+    options.background = background;
+    io::spill(options.directory, "in the way");
+    EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("cannot create the directory"));
+    EXPECT_THAT(kinds, ElementsAre("save_failed"));
+    EXPECT_LE(script.seen, 6);
+    fs::remove(options.directory);
+    script.seen = 0;
+  }
+}
+
+TEST_F(Hook, TheStoredProbeMustGiveItsLossAgain) {
+  probe = {.tokens = {1, 2, 3}, .targets = {2, 3, 4}};
+  run();
+  EXPECT_EQ(state_of(12).probe.tokens, probe.tokens);
+  EXPECT_GT(state_of(12).probe.loss, 1);
+  options.total_steps = 13;
+  run();
+  EXPECT_EQ(first_step, 12);
+  convention = 1.001;
+  EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("compute something else"));
 }
 
 TEST_F(Hook, ResumeNoneIsRefusedWhereThereAreCheckpoints) {

@@ -173,7 +173,7 @@ TEST_F(Parts, LeftoversOldAndLaterOnes) {
   remove_leftovers(folder.path());
   EXPECT_FALSE(fs::exists(part(0, 60)) || fs::exists(part(1, 60) + ".writing"));
   EXPECT_TRUE(fs::exists(part(1, 50)) && fs::exists(part(2, 40)));
-  remove_old(folder.path(), 40, 2);
+  remove_old(folder.path(), 40, {.keep = 2});
   EXPECT_THAT(complete_files(folder.path()), ElementsAre(folder / file_name(20), path, folder / file_name(50)));
   EXPECT_THAT(parts_of(folder / file_name(10)), IsEmpty());
   EXPECT_EQ(parts_of(folder / file_name(20)).size(), 2u);

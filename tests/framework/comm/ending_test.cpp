@@ -25,6 +25,12 @@ Ended run_ranks(int ranks, const std::string& name, const std::string& options =
   return run_command(fmt::format("{} {} -n {} {} {}", MPIRUN, options, ranks, HELPER, name));
 }
 
+std::vector<std::string> errors_of(const Ended& ended) {
+  std::vector<std::string> errors = ended.ours;
+  std::erase_if(errors, [](const std::string& line) { return line.find("error: ") == std::string::npos; });
+  return errors;
+}
+
 // mpirun on a busy machine starts and stops in seconds; a hang would be 60.
 constexpr double kSoon_seconds = 20;
 
@@ -115,14 +121,21 @@ TEST(Ending, RequestsInFlightDoNotHang) {
 TEST(Ending, TimeoutNamesRankVerbSizeAndWhoIsMissing) {
   Ended run = run_ranks(3, "timeout");
   EXPECT_EQ(run.code, 1);
-  EXPECT_THAT(run.ours, ElementsAre(AllOf(HasSubstr("comm timeout: rank 0 of 3 in group 'all', all_reduce of 1048576 "
-                                                    "fp32 elements: 0.5 s passed without an answer of rank"),
-                                          HasSubstr("2"))));
+  EXPECT_THAT(errors_of(run),
+              ElementsAre(AllOf(HasSubstr("comm timeout: rank 0 of 3 in group 'all', all_reduce of "
+                                          "1048576 fp32 elements: 0.5 s passed without an answer of rank"),
+                                HasSubstr("2"))));
   EXPECT_LT(run.seconds, kSoon_seconds);
+  // Every rank says where it stands: the two that wait, and the one that they wait for.
+  for (const char* rank : {"keel: ", "keel: rank 1: "})
+    EXPECT_THAT(run.ours, Contains(AllOf(StartsWith(rank), HasSubstr("warning: on host "),
+                                         HasSubstr("step 0, starting"), HasSubstr("all_reduce of 1048576"))));
+  EXPECT_THAT(run.ours, Contains(AllOf(StartsWith("keel: rank 2: "), HasSubstr("waiting for no other rank"))));
   run = run_ranks(2, "timeout_on_all");
   EXPECT_EQ(run.code, 1);
-  EXPECT_THAT(run.ours, ElementsAre(HasSubstr("rank 0 of 2 in group 'all', recv of 1048576 fp32 elements: 0.5 s passed "
-                                              "without an answer of rank 1")));
+  EXPECT_THAT(errors_of(run), ElementsAre(HasSubstr("rank 0 of 2 in group 'all', recv of 1048576 fp32 elements: 0.5 s "
+                                                    "passed without an answer of rank 1")));
+  EXPECT_EQ(run.ours.size(), 3u) << run.output;
 }
 
 TEST(Ending, DifferentSizesAreFound) {

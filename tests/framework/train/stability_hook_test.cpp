@@ -26,8 +26,10 @@ Action walk(StabilityHook& hook, const StepReport& report) {
   return verdict.action;
 }
 
+constexpr SpikeOptions kSpike = {.window = 64, .min_history = 32, .sigmas = 6, .deviation_floor = 1e-3};
+
 TEST(StabilityHook, SkipsThenStops) {  // CASES R25
-  StabilityHook hook({.max_skips = 3, .spikes = true, .spike = {}});
+  StabilityHook hook({.ladder = {.skips_in_a_row = 3}});
   EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(walk(hook, step(std::nan(""), 1)), Action::skip);
   const Verdict last = hook.judge(step(3, INFINITY));
@@ -36,7 +38,7 @@ TEST(StabilityHook, SkipsThenStops) {  // CASES R25
 }
 
 TEST(StabilityHook, AGoodStepForgivesTheSkips) {
-  StabilityHook hook({.max_skips = 1, .spikes = true, .spike = {}});
+  StabilityHook hook({.ladder = {.skips_in_a_row = 1}});
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(walk(hook, step(INFINITY, 1)), Action::skip);
     EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
@@ -44,20 +46,204 @@ TEST(StabilityHook, AGoodStepForgivesTheSkips) {
 }
 
 TEST(StabilityHook, SpikesOfLossAndOfGradientNormAreSkipped) {
-  StabilityHook hook({.max_skips = 9,
-                      .spikes = true,
-                      .spike = {.window = 64, .min_history = 32, .sigmas = 6, .deviation_floor = 1e-3}});
+  StabilityHook hook({.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 9}});
   for (int i = 0; i < 40; ++i) EXPECT_EQ(walk(hook, step(3 + 0.01 * (i % 3), 1 + 0.01 * (i % 2))), Action::proceed);
   EXPECT_EQ(walk(hook, step(9, 1)), Action::skip);
   EXPECT_EQ(walk(hook, step(3, 50)), Action::skip);
   EXPECT_EQ(walk(hook, step(3, 1.5)), Action::proceed);  // many deviations, but no leap of a gradient
   EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
 
-  StabilityHook restored({.max_skips = 9,
-                          .spikes = true,
-                          .spike = {.window = 64, .min_history = 32, .sigmas = 6, .deviation_floor = 1e-3}});
+  StabilityHook restored({.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 9}});
   restored.restore(nlohmann::json::parse(hook.state().dump()));
   EXPECT_EQ(walk(restored, step(9, 1)), Action::skip);
+}
+
+// Each rung once: what is noted, the learning rate meanwhile, and where the trouble is said to lie.
+TEST(StabilityHook, ClimbsTheLadder) {
+  std::vector<std::string> kinds;
+  std::vector<io::Json> events;
+  StabilityOptions options{.signals = {.spike = kSpike},
+                           .ladder = {.skips_in_a_row = 2, .lowerings = 2, .lr_factor = 0.5, .lowered_steps = 4}};
+  options.ladder.may_roll_back = [](int64_t first_step) { return first_step == 11; };
+  options.note = [&](const std::string& kind, const io::Json& fields) {
+    kinds.push_back(kind);
+    events.push_back(fields);
+  };
+  StabilityHook hook(options);
+  auto at = [](int64_t number, double loss) {
+    StepReport report = step(loss, 1);
+    report.step = number;
+    report.first_sample = number * 8;
+    report.end_sample = number * 8 + 8;
+    return report;
+  };
+  for (int64_t i = 1; i <= 10; ++i) EXPECT_EQ(walk(hook, at(i, 3)), Action::proceed);
+  std::vector<Action> actions;
+  std::vector<double> factors;
+  for (int64_t i = 11; i <= 19; ++i) {
+    factors.push_back(hook.lr_factor(i));
+    actions.push_back(walk(hook, at(i, NAN)));
+  }
+  using enum Action;
+  EXPECT_THAT(actions, ::testing::ElementsAre(skip, skip, lower_lr, skip, skip, lower_lr, skip, skip, roll_back));
+  EXPECT_THAT(factors, ::testing::ElementsAre(1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25));
+  EXPECT_EQ(hook.lr_factor(20), 0.25);
+  EXPECT_EQ(hook.lr_factor(21), 1);
+  EXPECT_EQ(kinds.back(), "roll_back");
+  EXPECT_EQ(kinds.size(), actions.size());
+  EXPECT_EQ(events[1]["step"], 12);
+  EXPECT_EQ(events[1]["signal"], "loss");
+  EXPECT_EQ(events[1]["first_sample"], 96);
+  EXPECT_EQ(hook.troubled().first_step, 11);
+  EXPECT_EQ(hook.troubled().last_step, 19);
+  EXPECT_EQ(hook.troubled().first_sample, 88);
+  EXPECT_EQ(hook.troubled().end_sample, 160);
+}
+
+// A gradient norm that stays high while the loss is calm is how the run is: skipped at first, then taken, then the
+// mean.
+TEST(StabilityHook, AHighGradientNormAloneNeverClimbs) {
+  StabilityOptions options{.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 2, .lowerings = 2}};
+  options.ladder.may_roll_back = [](int64_t) { return true; };
+  StabilityHook hook(options);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
+  std::vector<Action> actions;
+  for (int i = 0; i < 100; ++i) actions.push_back(walk(hook, step(3, 30)));
+  EXPECT_EQ(std::count(actions.begin(), actions.end(), Action::skip), 2);
+  EXPECT_EQ(std::count(actions.begin(), actions.end(), Action::proceed), 98);
+  EXPECT_EQ(walk(hook, step(3, INFINITY)), Action::skip);
+}
+
+// A restored ladder goes on counting where it was.
+TEST(StabilityHook, CountsAcrossARestart) {
+  const LadderOptions limits{.skips_in_a_row = 2, .lowerings = 1};
+  StabilityHook hook({.ladder = limits});
+  EXPECT_EQ(walk(hook, step(NAN, 1)), Action::skip);
+  EXPECT_EQ(walk(hook, step(NAN, 1)), Action::skip);
+  StabilityHook restored({.ladder = limits});
+  restored.restore(nlohmann::json::parse(hook.state().dump()));
+  EXPECT_EQ(walk(restored, step(NAN, 1)), Action::lower_lr);
+}
+
+// Every other step in trouble: never three in a row, but not for ever either.
+TEST(StabilityHook, SkipsOfAThousandAreBounded) {
+  StabilityHook hook({.ladder = {.skips_in_a_row = 3, .skips_of_1000 = 20}});
+  int64_t number = 0;
+  auto next = [&](double loss) {
+    StepReport report = step(loss, 1);
+    report.step = ++number;
+    return walk(hook, report);
+  };
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(next(NAN), Action::skip);
+    EXPECT_EQ(next(3), Action::proceed);
+  }
+  EXPECT_EQ(next(NAN), Action::stop_unstable);
+}
+
+TEST(StabilityHook, CalmStepsForgiveTheLowerings) {
+  StabilityHook hook({.ladder = {.skips_in_a_row = 0, .lowerings = 1, .calm_steps = 5}});
+  auto at = [](int64_t number, double loss) {
+    StepReport report = step(loss, 1);
+    report.step = number;
+    return report;
+  };
+  EXPECT_EQ(walk(hook, at(1, NAN)), Action::lower_lr);
+  for (int64_t i = 2; i <= 6; ++i) EXPECT_EQ(walk(hook, at(i, 3)), Action::proceed);
+  EXPECT_EQ(walk(hook, at(7, NAN)), Action::lower_lr);
+  EXPECT_EQ(walk(hook, at(8, 3)), Action::proceed);
+  EXPECT_EQ(walk(hook, at(9, NAN)), Action::stop_unstable);
+}
+
+// What single heads do, and what an update did: seen where the loss says nothing.
+class SignalsOfHeads : public ::testing::Test {
+ protected:
+  SignalsOfHeads() : signals({.spike = kSpike, .heads = {.logit_factor = 4, .logit_floor = 30, .min_entropy = 1e-3}}) {
+    for (int i = 0; i < 40; ++i) signals.accept(report());
+  }
+  static StepReport report() {
+    StepReport report = step(3, 1);
+    report.lr = 1e-3;
+    report.update_norm = 2e-3;
+    report.layers = report.heads = 2;
+    report.largest_logit = {5, 12, 5, 5};
+    report.entropy = {2, 2, 2e-3f, 2};
+    return report;
+  }
+  Signals signals;
+};
+
+TEST_F(SignalsOfHeads, OneLeapingLogitIsNamed) {
+  StepReport leaping = report();
+  leaping.largest_logit = {29, 47, 5, 5};  // below the floor, and below 4 times the mean
+  EXPECT_FALSE(signals.above_limits(leaping));
+  EXPECT_FALSE(signals.of_update(leaping));
+  leaping.largest_logit = {5, 12, 5, 31};  // above its own limit, below that of the other head
+  EXPECT_FALSE(signals.above_limits(leaping));
+  const auto trouble = signals.of_update(leaping);
+  ASSERT_TRUE(trouble);
+  EXPECT_EQ(trouble->signal, "largest_logit");
+  EXPECT_EQ(trouble->layer, 1);
+  EXPECT_EQ(trouble->head, 1);
+  EXPECT_FLOAT_EQ(float(trouble->threshold), 30);
+  leaping.largest_logit = {5, 12, 5, 49};  // above all
+  EXPECT_FLOAT_EQ(float(signals.limits().largest_logit), 48);
+  EXPECT_TRUE(signals.above_limits(leaping));
+}
+
+TEST_F(SignalsOfHeads, AnUpdateIsJudgedAgainstItsLearningRate) {
+  StepReport next = report();
+  next.lr = 1e-2;
+  next.update_norm = 2e-2;
+  EXPECT_FALSE(signals.of_update(next));
+  next.lr = 1e-3;
+  const auto trouble = signals.of_update(next);
+  ASSERT_TRUE(trouble);
+  EXPECT_EQ(trouble->signal, "update_norm");
+  EXPECT_DOUBLE_EQ(trouble->value, 20);
+}
+
+TEST_F(SignalsOfHeads, AFallenEntropyIsToldOnceAndSharpHeadsNever) {
+  StepReport fallen = report();
+  fallen.entropy = {2, 2, 0, 1e-5f};  // head 0 of layer 1 always was sharp
+  const auto trouble = signals.of_update(fallen);
+  ASSERT_TRUE(trouble);
+  EXPECT_EQ(trouble->signal, "entropy");
+  EXPECT_EQ(trouble->layer, 1);
+  EXPECT_EQ(trouble->head, 1);
+  EXPECT_FALSE(signals.of_update(fallen));
+  for (int i = 0; i < 2; ++i) signals.accept(report());
+  EXPECT_TRUE(signals.of_update(fallen)) << "it had recovered";
+}
+
+TEST_F(SignalsOfHeads, StateComesBack) {
+  Signals restored({.spike = kSpike, .heads = {.logit_factor = 4, .logit_floor = 30}});
+  restored.restore(nlohmann::json::parse(signals.state().dump()));
+  StepReport leaping = report();
+  leaping.largest_logit[2] = 49;
+  EXPECT_TRUE(restored.above_limits(leaping));
+  leaping = report();
+  leaping.gradient_norm = 9;
+  EXPECT_TRUE(restored.above_limits(leaping));
+}
+
+// A step in trouble after its update: no skip would help, so the rate is lowered, and then the run goes back.
+TEST(StabilityHook, TroubleAfterAnUpdateLowersTheRateThenRollsBack) {
+  StabilityOptions options{.signals = {.spike = kSpike}, .ladder = {.lowerings = 1}};
+  options.ladder.may_roll_back = [](int64_t) { return true; };
+  StabilityHook hook(options);
+  auto at = [](int64_t number, double update_norm) {
+    StepReport report = step(3, 1);
+    report.step = number;
+    report.lr = 1;
+    report.update_norm = update_norm;
+    return report;
+  };
+  for (int64_t i = 1; i <= 40; ++i) EXPECT_EQ(hook.after_step(at(i, 2), {}, {}).action, Action::proceed);
+  EXPECT_EQ(hook.after_step(at(41, 20), {}, {}).action, Action::lower_lr);
+  EXPECT_EQ(hook.lr_factor(42), 0.5);
+  EXPECT_EQ(hook.after_step(at(42, 20), {}, {}).action, Action::roll_back);
+  EXPECT_EQ(hook.troubled().first_step, 41);
 }
 
 }  // namespace

@@ -103,8 +103,9 @@ class TrainerTest : public ::testing::Test {
                     {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.05, .total_steps = steps},
                      .total_steps = steps,
                      .zero = zero});
-    StabilityHook stability({.max_skips = max_skips, .spikes = false, .spike = {}});
     RunFilesHook files(io, {.directory = folder / "", .writer = speaker, .tensorboard = false, .throughput = {}});
+    const Note note = [&](const std::string& kind, const io::Json& fields) { files.note(kind, fields); };
+    StabilityHook stability({.signals = {.spikes = false}, .ladder = {.skips_in_a_row = max_skips}, .note = note});
     recorder.emplace(model);
     for (Hook* hook : std::initializer_list<Hook*>{&stability, &files, &*recorder}) trainer.add(*hook);
     trainer.weights_changed();

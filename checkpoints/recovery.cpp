@@ -1,0 +1,113 @@
+#include "checkpoints/recovery.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoints/agreement.h"
+#include "checkpoints/format.h"
+#include "checkpoints/latest.h"
+#include "framework/io/files.h"
+
+namespace keel::checkpoints {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kLargest_bytes = uint64_t(16) << 20;
+
+std::string file_of(const RecoveryOptions& options) {
+  return options.directory + "/recovery.json";
+}
+
+int64_t step_at(const std::string& path) {
+  return step_of(fs::path(path).filename());
+}
+
+}  // namespace
+
+Recovery::Recovery(comm::Communicator& world, const RecoveryOptions& options) : world_(world), options_(options) {
+  std::string text;
+  together(world, [&] {
+    if (world.rank() == 0 && fs::exists(file_of(options))) text = io::read_file(file_of(options), kLargest_bytes);
+  });
+  read(comm::broadcast_text(world, text));
+}
+
+void Recovery::read(const std::string& text) {
+  if (text.empty()) return;
+  try {
+    const auto stored = nlohmann::json::parse(text);
+    gone_back_to_ = stored.at("gone_back_to").get<std::vector<int64_t>>();
+    fallbacks_taken_ = std::min(stored.at("fallbacks_taken").get<int64_t>(), options_.fallbacks);
+    last_trouble_ = stored.at("last_trouble").get<int64_t>();
+    for (const auto& range : stored.at("left_out"))
+      left_out_.push_back({range.at(0).get<int64_t>(), range.at(1).get<int64_t>()});
+  } catch (const nlohmann::json::exception& error) {
+    throw input_error("{}: not what Keel wrote there ({}): remove it, and rollbacks count anew", file_of(options_),
+                      error.what());
+  }
+}
+
+std::string Recovery::text() const {
+  nlohmann::ordered_json ranges = nlohmann::ordered_json::array();
+  for (const data::SampleRange& range : left_out_) ranges.push_back({range.begin, range.end});
+  const nlohmann::ordered_json stored = {{"gone_back_to", gone_back_to_},
+                                         {"fallbacks_taken", fallbacks_taken_},
+                                         {"last_trouble", last_trouble_},
+                                         {"left_out", ranges}};
+  return stored.dump(2) + "\n";
+}
+
+bool Recovery::calm_at(int64_t first_step) const {
+  return first_step > last_trouble_ + options_.calm_steps;
+}
+
+bool Recovery::may_roll_back(int64_t first_step) const {
+  if (options_.rollbacks == 0) return fallbacks_taken_ < options_.fallbacks;
+  return calm_at(first_step) || int64_t(gone_back_to_.size()) < options_.rollbacks ||
+         fallbacks_taken_ < options_.fallbacks;
+}
+
+// Files before the trouble, oldest first, without those that were gone back to often enough; but the oldest stays,
+// since a young run has nothing else.
+std::vector<std::string> Recovery::candidates(int64_t first_step) const {
+  std::vector<std::string> files = complete_files(options_.directory + "/checkpoints");
+  std::erase_if(files, [&](const std::string& path) { return step_at(path) >= first_step; });
+  while (files.size() > 1 &&
+         std::count(gone_back_to_.begin(), gone_back_to_.end(), step_at(files.back())) >= options_.per_checkpoint)
+    files.pop_back();
+  return files;
+}
+
+Rollback Recovery::roll_back(const train::TroubledSteps& troubled) {
+  if (calm_at(troubled.first_step)) gone_back_to_.clear();
+  Rollback rollback;
+  rollback.next_fallback = int64_t(gone_back_to_.size()) >= options_.rollbacks;
+  if (rollback.next_fallback) {
+    ++fallbacks_taken_;
+    gone_back_to_.clear();
+  }
+  int64_t step = 0;
+  if (world_.rank() == 0) rollback.files = candidates(troubled.first_step);
+  if (!rollback.files.empty()) step = step_at(rollback.files.back());
+  gone_back_to_.push_back(comm::all_reduce_value(world_, step));  // the other ranks add nothing
+  rollback.count = int64_t(gone_back_to_.size());
+  last_trouble_ = std::max(last_trouble_, troubled.last_step);
+  if (options_.leave_out) {
+    rollback.left_out = {troubled.first_sample, troubled.end_sample + options_.more_samples};
+    left_out_.push_back(*rollback.left_out);
+  }
+  together(world_, [&] {
+    if (world_.rank() == 0) io::write_file(file_of(options_), text());
+  });
+  return rollback;
+}
+
+void Recovery::leave_out(data::SamplePosition& position) const {
+  for (data::SampleRange range : left_out_) {
+    range.begin = std::max(range.begin, position.next());
+    if (range.begin < range.end) position.leave_out(range);
+  }
+}
+
+}  // namespace keel::checkpoints

@@ -1,0 +1,62 @@
+// Where a run in trouble goes back to, and with what: which checkpoint, without which samples, with which of
+// stability.fallbacks. What was tried is kept in DIRECTORY/recovery.json, written before anything else is done, so that
+// a run that is killed and started again neither counts anew nor takes the same samples again. Remove the file to count
+// anew.
+#pragma once
+
+#include <optional>
+
+#include "framework/comm/communicator.h"
+#include "framework/data/sample_position.h"
+#include "framework/train/stability_hook.h"
+
+namespace keel::checkpoints {
+
+struct RecoveryOptions {
+  std::string directory;  // of the run; checkpoints lie in DIRECTORY/checkpoints
+  int64_t rollbacks = 3;  // with the config as it is, then with each fallback
+  int64_t per_checkpoint = 2;
+  int64_t fallbacks = 0;  // how many there are
+  bool leave_out = true;
+  int64_t more_samples = 0;
+  int64_t calm_steps = 1000;
+};
+
+// What was decided.
+struct Rollback {
+  std::vector<std::string> files;  // to go on from, the best one last; none: from the beginning. On rank 0
+  int64_t count = 0;               // of rollbacks since the last calm
+  bool next_fallback = false;
+  std::optional<data::SampleRange> left_out;
+};
+
+class Recovery {
+ public:
+  // Reads what an earlier process has noted. Collective.
+  Recovery(comm::Communicator& world, const RecoveryOptions& options);
+
+  // Whether a rollback, or a fallback, is left for trouble that began at this step. The same on all ranks.
+  bool may_roll_back(int64_t first_step) const;
+  // How many fallbacks have been taken: the config is that of the last one.
+  int64_t fallbacks_taken() const { return fallbacks_taken_; }
+
+  // Decides, and notes it. Collective.
+  Rollback roll_back(const train::TroubledSteps& troubled);
+  // After loading: nothing that was left out is taken again.
+  void leave_out(data::SamplePosition& position) const;
+
+ private:
+  bool calm_at(int64_t first_step) const;
+  std::vector<std::string> candidates(int64_t first_step) const;
+  void read(const std::string& text);
+  std::string text() const;
+
+  comm::Communicator& world_;
+  RecoveryOptions options_;
+  std::vector<int64_t> gone_back_to_;  // steps, since the last calm or fallback
+  int64_t fallbacks_taken_ = 0;
+  int64_t last_trouble_ = 0;  // step
+  std::vector<data::SampleRange> left_out_;
+};
+
+}  // namespace keel::checkpoints

@@ -1,0 +1,40 @@
+// A user's command for events: `sh -c COMMAND` with the event as one line of JSON on its standard input. Commands run
+// one after the other on a thread of their own, each within a time limit, so that nobody waits for them.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "framework/io/jsonl.h"
+
+namespace keel::io {
+
+class EventCommand {
+ public:
+  EventCommand(std::string command, double limit_seconds);
+  // Waits for the events that are queued, each within the limit.
+  ~EventCommand();
+  EventCommand(const EventCommand&) = delete;
+  EventCommand& operator=(const EventCommand&) = delete;
+
+  // Returns at once. Where a command is so slow that many events wait, the newest are dropped with a warning. A command
+  // that fails or is killed is a warning, too.
+  void tell(const Json& event);
+
+ private:
+  void work();
+  void run(const std::string& line);
+
+  const std::string command_;
+  const double limit_seconds_;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<std::string> queue_;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+}  // namespace keel::io

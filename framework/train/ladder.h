@@ -1,0 +1,68 @@
+// What is done about a step in trouble, rung by rung: skip it -> lower the learning rate for a while -> roll back ->
+// stop. Each rung is bounded, and good steps lead down again. Pure counting: the same on every rank.
+//
+// A step whose trouble is seen before its update is skipped. After `skips_in_a_row` of them, or `skips_of_1000` among
+// the last 1,000 attempts, the next rung is taken, and skips in a row count from 0. What was done is forgotten
+// `calm_steps` beyond the last trouble.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "framework/train/step_report.h"
+
+namespace keel::train {
+
+// How much a trouble is worth.
+enum class Grade {
+  light,  // a gradient norm alone: clipping bounds what it does, and where it stays high that is how this run is
+  heavy,
+  taken,  // heavy, and the update has been made: skipping does not help
+};
+
+struct LadderOptions {
+  int64_t skips_in_a_row = 3;
+  int64_t skips_of_1000 = 50;
+  int64_t lowerings = 0;  // how often; 0 leaves the rung out
+  double lr_factor = 0.5;
+  int64_t lowered_steps = 100;
+  int64_t calm_steps = 1000;
+  // Whether there is a checkpoint to roll back to, and a rollback left, for trouble that began at this step. None:
+  // never.
+  std::function<bool(int64_t step)> may_roll_back = {};
+};
+
+class Ladder {
+ public:
+  explicit Ladder(LadderOptions options) : options_(std::move(options)) {}
+
+  // The rung for trouble at this step; `proceed` where light trouble is let pass.
+  Action climb(int64_t step, Grade grade);
+  // Whether light trouble would be skipped now.
+  bool skips_light() const { return may_skip(light_skips_); }
+  // The step was taken, and nothing was wrong with it.
+  void accept(int64_t step);
+  // Of the scheduled learning rate.
+  double lr_factor(int64_t step) const { return step <= lowered_until_ ? lowered_factor_ : 1; }
+  // What has been done so far: "3 skipped steps in a row, the learning rate lowered 2 times".
+  std::string history() const;
+  // Where the present trouble began; 0 where there is none.
+  int64_t first_step() const { return first_step_; }
+
+  nlohmann::json state() const;
+  void restore(const nlohmann::json& state);
+
+ private:
+  using Steps = std::deque<int64_t>;
+  bool may_skip(const Steps& skips) const;
+  bool skip(int64_t step, Steps& skips);
+  void lower(int64_t step);
+
+  LadderOptions options_;
+  int64_t skipped_in_a_row_ = 0, lowered_times_ = 0, lowered_until_ = 0, first_step_ = 0, last_trouble_ = 0;
+  double lowered_factor_ = 1;
+  Steps skips_, light_skips_;  // of the last 1,000 attempts
+};
+
+}  // namespace keel::train

@@ -1,0 +1,224 @@
+// A run over data that makes gradients NaN at known steps, up the ladder and back again, with the loop around the
+// trainer that `keel train` has.
+#include "checkpoints/recovery.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "checkpoints/hook.h"
+#include "framework/data/token_writer.h"
+#include "tests/framework/io/scratch.h"
+#include "tests/support/toy_model.h"
+
+namespace keel::checkpoints {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int32_t kPoison = 7;
+constexpr int64_t kLength = 8, kRows = 2;
+
+// loss per token = |w|^2 / 2; NaN where a batch has the poison.
+class Toy : public keel::testing::ToyModel {
+ public:
+  Toy() {
+    parameters_.declare({.name = "w", .shape = {8}, .init = {.kind = nn::Init::Kind::normal, .value = 1}});
+    parameters_.allocate({});
+    parameters_.initialise(1);
+    telemetry_ = {.largest_logit = largest_, .heads = 1, .kv_heads = 1};
+  }
+  void refresh() override {}
+  void begin_step() override {}
+  void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override {
+    const auto counted = double(batch.targets.elements());
+    nn::Parameter& w = parameters_.all().front();
+    const auto* tokens = batch.tokens.as<int32_t>();
+    const bool poisoned = std::count(tokens, tokens + batch.tokens.elements(), kPoison) > 0;
+    for (int64_t i = 0; i < 8; ++i)
+      w.gradient.as<float>()[i] += poisoned ? std::numeric_limits<float>::quiet_NaN()
+                                            : *options.factor.as<float>() * float(counted) * w.master.as<float>()[i];
+    add(sums, {.loss = counted, .counted = counted, .finite = counted});
+  }
+
+ private:
+  OwnedTensor largest_{{1, 1}, DType::f32};
+};
+
+class RecoveryTest : public ::testing::Test {
+ protected:
+  RecoveryTest() {
+    write_data({});
+    options = {.directory = folder / "run", .rollbacks = 3, .per_checkpoint = 2};
+    std::filesystem::create_directories(options.directory);
+  }
+
+  data::Dataset dataset() {
+    return data::Dataset({{folder / "tokens"}}, data::DatasetOptions{.T = kLength, .vocabulary = 16});
+  }
+  // Samples of these steps, in the order that a run of `kRows` takes them, hold the poison.
+  void write_data(const std::vector<int64_t>& poisoned_steps) {
+    std::vector<int32_t> ids(4001, 3);
+    if (!poisoned_steps.empty()) {
+      const data::SampleOrder order = dataset().training_order(1);
+      for (int64_t step : poisoned_steps) ids[size_t(order((step - 1) * kRows).sample * kLength + 2)] = kPoison;
+    }
+    data::TokenWriter writer(folder / "tokens", 16);
+    writer.append(ids);
+    writer.end_document();
+    writer.finish();
+  }
+
+  struct Result {
+    train::Outcome outcome;
+    int64_t step, updates;
+    std::vector<data::SampleRange> left_out;
+    std::vector<int64_t> went_back_to;
+  };
+
+  // A process: rollbacks until the run ends, or until `most` of them.
+  Result run(int64_t most = 100) {
+    Recovery recovery(*world, options);
+    std::optional<Rollback> rollback;
+    Result result{};
+    do {
+      const data::Dataset data = dataset();
+      Toy model;
+      parallel::Mesh mesh(*world, 1);
+      const data::SampleOrder order = data.training_order(1);
+      train::StepBatches batches(data, {1, kLength, kRows}, false);
+      train::Trainer trainer(
+          model, mesh, batches, order,
+          {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 40}, .total_steps = 40});
+      train::LadderOptions ladder{.skips_in_a_row = 1};
+      ladder.may_roll_back = [&](int64_t step) { return recovery.may_roll_back(step); };
+      train::StabilityHook stability({.signals = {.spikes = false}, .ladder = ladder});
+      CheckpointHook hook({*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer},
+                          {.directory = options.directory + "/checkpoints",
+                           .every = 5,
+                           .retention = {.keep = 10},
+                           .total_steps = 40,
+                           .config = "name: x",
+                           .environment = "{}",
+                           .data_fingerprint = data.fingerprint_text(1),
+                           .qk_norm = "rms",
+                           .compare_configs = [](const std::string&) { return std::vector<std::string>(); }});
+      trainer.add(stability);
+      trainer.add(hook);
+      const auto found = rollback ? hook.find(*rollback, "auto") : hook.find("auto");
+      found ? void(hook.load(*found)) : trainer.weights_changed();
+      if (rollback) result.went_back_to.push_back(trainer.progress().step);
+      recovery.leave_out(trainer.progress().samples);
+      result.outcome = trainer.run().outcome;
+      result.step = trainer.progress().step;
+      result.updates = trainer.progress().updates;
+      result.left_out = trainer.progress().samples.left_out();
+      if (result.outcome == train::Outcome::roll_back) rollback = recovery.roll_back(stability.troubled());
+    } while (result.outcome == train::Outcome::roll_back && int64_t(result.went_back_to.size()) < most);
+    fallbacks_taken = recovery.fallbacks_taken();
+    return result;
+  }
+
+  std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
+  io::Scratch folder;
+  io::IoThread io;
+  RecoveryOptions options;
+  int64_t fallbacks_taken = 0;
+};
+
+TEST_F(RecoveryTest, ACalmRunDoesNothing) {
+  const Result result = run();
+  EXPECT_EQ(result.outcome, train::Outcome::done);
+  EXPECT_EQ(result.updates, 40);
+  EXPECT_FALSE(std::filesystem::exists(options.directory + "/recovery.json"));
+}
+
+// CASES R26: back to the checkpoint before, and never again through the samples of the two steps.
+TEST_F(RecoveryTest, GoesBackAndLeavesTheSamplesOut) {
+  write_data({19, 20});
+  const Result result = run();
+  EXPECT_EQ(result.outcome, train::Outcome::done);
+  EXPECT_THAT(result.went_back_to, ElementsAre(15));
+  EXPECT_THAT(result.left_out, ElementsAre(data::SampleRange{36, 40}));
+  EXPECT_EQ(result.step, 40);
+  EXPECT_EQ(result.updates, 40);
+}
+
+TEST_F(RecoveryTest, MoreSamplesAreLeftOutWhereAsked) {
+  write_data({19, 20, 21, 22});
+  options.more_samples = 4;
+  const Result result = run();
+  EXPECT_THAT(result.went_back_to, ElementsAre(15));
+  EXPECT_THAT(result.left_out, ElementsAre(data::SampleRange{36, 44}));
+  EXPECT_EQ(result.outcome, train::Outcome::done);
+}
+
+// CASES R26: the same batch again and again, and an end to it.
+TEST_F(RecoveryTest, WithoutLeavingOutItEnds) {
+  write_data({19, 20});
+  options.leave_out = false;
+  const Result result = run();
+  EXPECT_EQ(result.outcome, train::Outcome::unstable);
+  EXPECT_THAT(result.went_back_to, ElementsAre(15, 15, 10));
+  EXPECT_EQ(complete_files(options.directory + "/checkpoints").back(),
+            options.directory + "/checkpoints/" + file_name(15));
+}
+
+TEST_F(RecoveryTest, CountsAcrossProcesses) {
+  write_data({19, 20});
+  options.leave_out = false;
+  EXPECT_THAT(run(1).went_back_to, ElementsAre(15));  // and a second rollback was decided, but never made
+  const Result result = run();
+  EXPECT_THAT(result.went_back_to, ElementsAre(10));
+  EXPECT_EQ(result.outcome, train::Outcome::unstable);
+  EXPECT_THAT(run().went_back_to, IsEmpty());
+}
+
+// Killed right after the decision: the next process takes the same samples as this one would have.
+TEST_F(RecoveryTest, WhatIsLeftOutIsKnownToTheNextProcess) {
+  write_data({19, 20});
+  Recovery(*world, options).roll_back({.first_step = 19, .last_step = 20, .first_sample = 36, .end_sample = 40});
+  const Result result = run();
+  EXPECT_EQ(result.outcome, train::Outcome::done);
+  EXPECT_THAT(result.went_back_to, IsEmpty());
+  EXPECT_EQ(result.updates, 40);
+  EXPECT_THAT(result.left_out, ElementsAre(data::SampleRange{36, 40}));
+}
+
+TEST_F(RecoveryTest, BeforeTheFirstCheckpointItBeginsAgain) {
+  write_data({2, 3});
+  const Result result = run();
+  EXPECT_EQ(result.outcome, train::Outcome::done);
+  EXPECT_THAT(result.went_back_to, ElementsAre(0));
+  EXPECT_EQ(result.updates, 40);
+}
+
+TEST_F(RecoveryTest, FallbacksFollow) {
+  write_data({19, 20});
+  options.leave_out = false;
+  options.rollbacks = 1;
+  options.fallbacks = 2;
+  const Result result = run();
+  EXPECT_EQ(result.outcome, train::Outcome::unstable);
+  EXPECT_THAT(result.went_back_to, ElementsAre(15, 15, 15));
+  EXPECT_EQ(fallbacks_taken, 2);
+}
+
+TEST_F(RecoveryTest, CalmForgives) {
+  options.rollbacks = 1;
+  options.calm_steps = 10;
+  Recovery recovery(*world, options);
+  recovery.roll_back({.first_step = 19, .last_step = 20});
+  EXPECT_FALSE(recovery.may_roll_back(30));
+  EXPECT_TRUE(recovery.may_roll_back(31));
+}
+
+TEST_F(RecoveryTest, ADamagedFileIsNamed) {
+  io::spill(options.directory + "/recovery.json", "{\"gone_back_to\": 3}");
+  EXPECT_THAT(io::message_of([&] { Recovery recovery(*world, options); }), ::testing::HasSubstr("recovery.json"));
+}
+
+}  // namespace
+}  // namespace keel::checkpoints

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""kill_test.py KEEL MPIRUN [--kills N] [--layouts]
+
+Kills random ranks at random moments, a third of them while a checkpoint is written, over tensor 2 x data 2; the same command
+then goes on each time. No start may fail, at most one interval (and what was under way) is lost, and the loss curve is that of
+a run that nobody killed, bit for bit. With --layouts every third start is at another layout; the curve is then only near.
+"""
+import argparse
+import os
+import random
+import signal
+import time
+
+import runs
+
+EVERY = 5
+LAYOUTS = [(4, 2), (4, 2), (2, 1), (1, 1), (2, 2)]
+
+
+def kill_one(place, process, rng, before):
+    """Waits for progress, or for a save, and kills a rank. Whether there was one to kill."""
+    if rng.random() < 1 / 3:
+        writing = place.path / "runs/killed/checkpoints"
+        moment = lambda: place.last_step("killed") > before and any(writing.glob("*.writing"))
+    else:
+        moment = lambda: place.last_step("killed") > before
+    if not runs.wait_for(moment, 60, process, "progress"):
+        return False
+    time.sleep(rng.random() ** 2 * 0.6)
+    ranks = runs.ranks_of(process)
+    if not ranks:
+        return False
+    os.kill(rng.choice(ranks), signal.SIGKILL)
+    return True
+
+
+def check_start(place, before):
+    """What the restart went on from lies at most one interval, and a save under way, behind what was reached."""
+    events = [event for event in place.lines("killed", "events.jsonl") if event["event"] in ("start", "resume")]
+    begin = events[-1]["step"] if events else 0
+    runs.expect(begin >= before - 2 * EVERY, f"reached step {before}, went on from {begin}: {place.output()}")
+    return begin
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("mpirun")
+    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--layouts", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    place = runs.Place(arguments.program, arguments.mpirun)
+
+    for kill in range(arguments.kills):
+        ranks, tensor = rng.choice(LAYOUTS) if arguments.layouts else (4, 2)
+        before = place.last_step("killed")
+        process = place.start(place.command(ranks, f"parallel.tensor={tensor}", "name=killed"))
+        killed = kill_one(place, process, rng, before)
+        code = runs.ended(process, 60, f"kill {kill}")
+        runs.expect(killed and code != 0, f"kill {kill}: exit {code}, killed {killed}: {place.output()}")
+        begin = check_start(place, before)
+        print(f"kill {kill + 1}: {ranks} ranks from step {begin} to {place.last_step('killed')}", flush=True)
+
+    steps = place.last_step("killed") + EVERY
+    for name in ("killed", "clear"):
+        process = place.start(place.command(4, "parallel.tensor=2", f"name={name}", f"train.steps={steps}"))
+        code = runs.ended(process, 600, name)
+        runs.expect(code == 0, f"{name}: exit {code}: {place.output()}")
+    for key in ("step", "loss", "gradient_norm", "update_norm"):
+        killed, clear = [[line[key] for line in place.lines(name)] for name in ("killed", "clear")]
+        if arguments.layouts:
+            near = all(abs(a - b) <= 2e-2 * abs(b) for a, b in zip(killed, clear, strict=True) if key in ("step", "loss"))
+        else:
+            near = killed == clear
+        runs.expect(near, f"{key} is not that of the run that nobody killed")
+    left = [path.name for path in (place.path / "runs/killed/checkpoints").iterdir() if ".writing" in path.name]
+    runs.expect(not left, f"left behind: {left}")
+    print(f"{arguments.kills} kills, {steps} steps: the same curve")
+    place.remove()
+
+
+if __name__ == "__main__":
+    main()

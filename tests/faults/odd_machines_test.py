@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""odd_machines_test.py KEEL MPIRUN CLOCK_SHIFT
+
+Machines as they are: clocks 90 s apart, a rank that comes 20 s late, locks held elsewhere, a second run in the same directory,
+a disk that fills up.
+"""
+import fcntl
+import subprocess
+import sys
+import time
+
+import runs
+
+
+def clocks_apart(place, clock_shift):
+    """One directory, one curve, and a resume: nothing is decided by each rank's own clock."""
+    overrides = ["train", "run.yaml", "name=clocks"]
+    for steps in (10, 20):
+        command = [place.mpirun, "--oversubscribe", "--bind-to", "none", "-n", "1", place.program, *overrides,
+                   f"train.steps={steps}", "checkpoint.final=true", ":", "-n", "1", "env", f"LD_PRELOAD={clock_shift}",
+                   place.program, *overrides, f"train.steps={steps}", "checkpoint.final=true"]
+        code = runs.ended(place.start(command), 60, "clocks apart")
+        runs.expect(code == 0, f"clocks apart: exit {code}: {place.output()}")
+    runs.expect([path.name for path in (place.path / "runs").iterdir()] == ["clocks"], "more than one directory")
+    runs.expect(place.last_step("clocks") == 20 and "at step 10" in place.output(), "the run did not go on")
+
+
+def late_rank(place):
+    late = 20
+    begin = time.time()
+    overrides = ["train", "run.yaml", "name=late", "train.steps=5"]
+    command = [place.mpirun, "--oversubscribe", "--bind-to", "none", "-n", "1", place.program, *overrides, ":", "-n", "1", "sh",
+               "-c", f"sleep {late}; exec {place.program} {' '.join(overrides)}"]
+    code = runs.ended(place.start(command), 90, "a late rank")
+    runs.expect(code == 0, f"a late rank: exit {code}: {place.output()}")
+    runs.expect(time.time() - begin >= late, "nobody was late")
+
+
+def locks_elsewhere(place):
+    """Checkpoints are read and written without locks, so somebody else's do not matter."""
+    newest = place.checkpoints("clocks")[-1]
+    with open(newest, "r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code = runs.ended(place.start(place.command(2, "name=clocks", "train.steps=25")), 60, "a lock held elsewhere")
+        runs.expect(code == 0, f"a lock held elsewhere: exit {code}: {place.output()}")
+
+
+def second_run(place):
+    first = place.start(place.command(1, "name=shared"))
+    runs.expect(runs.wait_for(lambda: place.last_step("shared") > 2, 60, first, "progress"), place.output())
+    second = subprocess.run(place.command(2, "name=shared"), cwd=place.path, env=runs.ENVIRONMENT, capture_output=True,
+                            text=True, timeout=60)
+    runs.expect(second.returncode == 2 and "another run works in this directory" in second.stderr, second.stderr)
+    runs.expect(first.poll() is None, "the first run was disturbed")
+    first.kill()
+    runs.ended(first, 10, "the first run")
+
+
+def full_disk(place):
+    disk = place.path / "runs/full"
+    disk.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", disk], capture_output=True).returncode != 0:
+        print("SKIPPED a full disk: this process may not mount")
+        return
+    try:
+        code = runs.ended(place.start(place.command(2, "name=full", "train.steps=10")), 60, "before the disk is full")
+        runs.expect(code == 0, f"exit {code}: {place.output()}")
+        before = {path: path.read_bytes() for path in place.checkpoints("full")}
+        filler = disk / "filler"
+        with open(filler, "wb") as file:
+            file.write(bytes(18_500_000))
+        code = runs.ended(place.start(place.command(2, "name=full", "train.steps=1000")), 120, "a full disk")
+        runs.expect(code == 1 and "free some space on that disk" in place.output(), f"exit {code}: {place.output()}")
+        runs.expect(all(path.read_bytes() == content for path, content in before.items()), "a checkpoint was touched")
+        filler.unlink()
+        code = runs.ended(place.start(place.command(2, "name=full", "train.steps=20")), 60, "after the disk was full")
+        runs.expect(code == 0, f"exit {code}: {place.output()}")
+    finally:
+        subprocess.run(["umount", "-l", disk], check=False)
+
+
+def main():
+    place = runs.Place(*sys.argv[1:3])
+    clocks_apart(place, sys.argv[3])
+    late_rank(place)
+    locks_elsewhere(place)
+    second_run(place)
+    full_disk(place)
+    place.remove()
+
+
+if __name__ == "__main__":
+    main()

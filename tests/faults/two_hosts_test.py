@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""two_hosts_test.py KEEL MPIRUN
+
+Two hosts of network namespaces, each with an address and a host name of its own and two ranks; mpirun enters the second one
+as it would enter another machine by ssh. A run goes across them; then the link is cut, a host is killed, packets are
+delayed. Needs root, or the right to make namespaces: exit 77 where the kernel does not allow them.
+"""
+import collections
+import fcntl
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import runs
+
+HOSTS = {"keel-a": "10.77.0.1", "keel-b": "10.77.0.2"}
+NOT_ALLOWED = 77
+LIMIT_seconds = 10  # above what mpirun takes to miss a host, and what a packet takes on the slow link
+
+AGENT = """#!/bin/sh
+# What mpirun runs in place of ssh: AGENT ADDRESS COMMAND...
+case "$1" in {cases} esac
+shift
+exec ip netns exec "$host" unshare --uts -- sh -c "hostname $host; $*"
+"""
+
+
+def ip(*words, check=True):
+    done = subprocess.run(["ip", *words], capture_output=True, text=True)
+    runs.expect(not check or done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}")
+    return done.returncode == 0
+
+
+class SlowLink:
+    """A link between the hosts that holds each packet back, in place of the fast one: a tunnel device in each, and a thread
+    that carries packets from one to the other. The kernel's own way, netem, is in few kernels."""
+
+    def __init__(self, seconds):
+        self.seconds, self.done = seconds, False
+        self.ends = [self.tunnel(host, name) for host, name in zip(HOSTS, ("keel-ta", "keel-tb"))]
+        self.thread = threading.Thread(target=self.carry)
+        self.thread.start()
+
+    @staticmethod
+    def tunnel(host, name):
+        TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
+        end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+        link = {"keel-ta": "keel-va", "keel-tb": "keel-vb"}[name]
+        ip("link", "set", name, "netns", host)
+        ip("-n", host, "addr", "flush", "dev", link)
+        ip("-n", host, "addr", "add", f"{HOSTS[host]}/24", "dev", name)
+        ip("-n", host, "link", "set", name, "up")
+        return end
+
+    def carry(self):
+        waiting = collections.deque()  # (when it is due, where to, packet)
+        while not self.done:
+            pause = min(0.05, max(0, waiting[0][0] - time.time())) if waiting else 0.05
+            for end in select.select(self.ends, [], [], pause)[0]:
+                other = self.ends[1 - self.ends.index(end)]
+                waiting.append((time.time() + self.seconds, other, os.read(end, 65536)))
+            while waiting and waiting[0][0] <= time.time():
+                _, other, packet = waiting.popleft()
+                try:
+                    os.write(other, packet)
+                except OSError:
+                    pass  # lost, as packets are
+
+    def remove(self):
+        self.done = True
+        self.thread.join()
+        for end in self.ends:
+            os.close(end)
+
+
+class TwoHosts:
+    def __init__(self, place):
+        self.place = place
+        cases = " ".join(f"{address}) host={host} ;;" for host, address in HOSTS.items())
+        self.agent = place.path / "agent.sh"
+        self.agent.write_text(AGENT.format(cases=cases))
+        self.agent.chmod(0o755)
+        ip("link", "add", "keel-va", "type", "veth", "peer", "name", "keel-vb")
+        for host, link in zip(HOSTS, ("keel-va", "keel-vb")):
+            ip("netns", "add", host)
+            ip("link", "set", link, "netns", host)
+            ip("-n", host, "addr", "add", f"{HOSTS[host]}/24", "dev", link)
+            for device in ("lo", link):
+                ip("-n", host, "link", "set", device, "up")
+
+    def remove(self):
+        for host in HOSTS:
+            self.kill(host)
+            ip("netns", "del", host, check=False)
+
+    def kill(self, host):
+        pids = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True).stdout.split()
+        for pid in pids:
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def start(self, *overrides):
+        network = "10.77.0.0/24"
+        launcher = ["--host", ",".join(f"{address}:2" for address in HOSTS.values()), "--bind-to", "none",
+                    "--mca", "plm_rsh_agent", str(self.agent), "--mca", "btl", "tcp,vader,self",
+                    "--mca", "btl_tcp_if_include", network, "--mca", "oob_tcp_if_include", network,
+                    "--mca", "oob_tcp_keepalive_time", "2", "--mca", "oob_tcp_keepalive_intvl", "1",
+                    "--mca", "oob_tcp_keepalive_probes", "2"]
+        command = self.place.command(4, "parallel.tensor=2", "name=run", f"parallel.time_limit={LIMIT_seconds}s", *overrides,
+                                     launcher=launcher)
+        first = next(iter(HOSTS))
+        inside = ["ip", "netns", "exec", first, "unshare", "--uts", "--", "sh", "-c", f'hostname {first}; exec "$@"', "sh"]
+        return self.place.start(inside + command)
+
+    def run(self, steps, seconds=90):
+        begin = time.time()
+        code = runs.ended(self.start(f"train.steps={steps}"), seconds, f"a run of {steps} steps")
+        runs.expect(code == 0, f"exit {code}: {self.place.output()}")
+        return time.time() - begin
+
+    def interrupted(self, what, interfere):
+        """A run that is interfered with once it has taken ten more steps. Its output."""
+        before = self.place.last_step("run")
+        process = self.start()
+        runs.expect(runs.wait_for(lambda: self.place.last_step("run") >= before + 10, 60, process, "progress"),
+                    f"{what}: ended early: {self.place.output()}")
+        interfere()
+        begin = time.time()
+        code = runs.ended(process, 8 * LIMIT_seconds, what)
+        print(f"{what}: exit {code} after {time.time() - begin:.1f} s", flush=True)
+        runs.expect(code != 0, f"{what}: exit 0: {self.place.output()}")
+        for host in HOSTS:
+            self.kill(host)
+        return self.place.output()
+
+
+def two_hosts(hosts, place):
+    steps = 20
+    hosts.run(steps)
+    names = json.loads((place.path / "runs/run/environment.json").read_text())["hosts"]
+    runs.expect(names == ["keel-a", "keel-a", "keel-b", "keel-b"], f"the ranks are on {names}")
+
+    def hang():  # the last rank of the second host
+        pids = subprocess.run(["ip", "netns", "pids", "keel-b"], capture_output=True, text=True).stdout.split()
+        os.kill(int(pids[-1]), signal.SIGSTOP)
+
+    output = hosts.interrupted("a rank hangs", hang)
+    for host in HOSTS:
+        runs.expect(f"on host {host}: step" in output, f"no rank of {host} says where it stands: {output}")
+    runs.expect("without an answer of rank" in output, f"nobody is named: {output}")
+    steps = place.last_step("run") + 5
+    hosts.run(steps)
+
+    output = hosts.interrupted("the link is cut", lambda: ip("-n", "keel-b", "link", "set", "keel-vb", "down"))
+    runs.expect("lost communication" in output and HOSTS["keel-b"] in output, f"the host is not named: {output}")
+    ip("-n", "keel-b", "link", "set", "keel-vb", "up")
+    steps = place.last_step("run") + 5
+    hosts.run(steps)
+
+    hosts.interrupted("a host is killed", lambda: hosts.kill("keel-b"))
+    steps = place.last_step("run") + 5
+    hosts.run(steps)
+
+    quiet = hosts.run(steps + 2)
+    link = SlowLink(0.2)
+    try:
+        slow = hosts.run(steps + 4, seconds=300)
+    finally:
+        link.remove()
+    print(f"2 steps: {quiet:.1f} s, with 200 ms on each packet {slow:.1f} s")
+    runs.expect(slow > quiet + 2, "packets were not delayed")
+
+
+def main():
+    if not ip("netns", "add", "keel-try", check=False):
+        print("SKIPPED: this process may not make network namespaces")
+        sys.exit(NOT_ALLOWED)
+    ip("netns", "del", "keel-try")
+    place = runs.Place(*sys.argv[1:3])
+    hosts = TwoHosts(place)
+    try:
+        two_hosts(hosts, place)
+    finally:
+        hosts.remove()
+    place.remove()
+
+
+if __name__ == "__main__":
+    main()

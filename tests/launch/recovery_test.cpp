@@ -1,0 +1,155 @@
+// Whole runs in trouble: poisoned data, saves that fail, and what they leave.
+#include <gmock/gmock.h>
+
+#include "checkpoints/latest.h"
+#include "framework/data/dataset.h"
+#include "framework/io/jsonl.h"
+#include "tests/framework/io/scratch.h"
+#include "tests/launch/run_fixture.h"
+
+namespace keel::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kLength = 32, kSequences = 8;
+
+class Recovery : public RunFixture {
+ protected:
+  // The samples that a run takes in steps [first, last] become uniformly random tokens.
+  void poison(int64_t first, int64_t last) {
+    const std::string prefix = (directory_ / "corpus").string();
+    const auto order =
+        data::Dataset({{prefix}}, data::DatasetOptions{.T = kLength, .vocabulary = 257}).training_order(1);
+    std::fstream tokens(prefix + ".bin", std::ios::binary | std::ios::in | std::ios::out);
+    for (int64_t global = (first - 1) * kSequences; global < last * kSequences; ++global) {
+      tokens.seekp(order(global).sample * kLength * 2);
+      for (int64_t i = 0; i < kLength; ++i) {
+        const auto id = uint16_t(256 * uniform(99, uint64_t(global * kLength + i)));
+        tokens.write(reinterpret_cast<const char*>(&id), sizeof id);
+      }
+    }
+  }
+  std::vector<io::Json> events(const std::string& run, const std::string& kind) {
+    std::vector<io::Json> found;
+    for (const io::Json& line : io::read_json_lines((directory_ / "runs" / run / "events.jsonl").string()))
+      if (line["event"] == kind) found.push_back(line);
+    return found;
+  }
+
+  static constexpr const char* kCommon =
+      "train run.yaml eval.every=110 eval.sequences=64 checkpoint.every=20 stability.max_skips=1 "
+      "'stability.spike={window: 32, min_history: 16}' 'stability.lower_lr={times: 1, steps: 10}' "
+      "stability.rollback.times=2 stability.rollback.more_samples=16 ";
+};
+
+TEST_F(Recovery, PoisonedDataIsLeftOutAndTheRunIsAsGoodAsAClearOne) {
+  const Ended clear = keel(std::string(kCommon) + "train.steps=110 name=clear", 2);
+  ASSERT_EQ(clear.code, 0) << clear.output;
+  for (const char* kind : {"skip", "lower_lr", "roll_back", "rolled_back", "stop_unstable"})
+    EXPECT_TRUE(events("clear", kind).empty()) << kind;
+
+  poison(60, 65);
+  const Ended ended =
+      keel(std::string(kCommon) + "train.steps=110 name=poisoned \"stability.on_event=cat >> told.jsonl\"", 2);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(events("poisoned", "skip").size(), 2u);  // before the rate is lowered, and after
+  EXPECT_EQ(events("poisoned", "lower_lr").size(), 1u);
+  const auto rolled_back = events("poisoned", "rolled_back");
+  ASSERT_EQ(rolled_back.size(), 1u);
+  EXPECT_EQ(rolled_back[0]["first_step"], 60);
+  EXPECT_EQ(rolled_back[0]["left_out"], io::Json({59 * kSequences, 63 * kSequences + 16}));
+  EXPECT_THAT(rolled_back[0]["to"].get<std::string>(), HasSubstr("step-00000040.h5"));
+  const io::Json skip = events("poisoned", "skip")[0];
+  EXPECT_EQ(skip["step"], 60);
+  EXPECT_EQ(skip["signal"], "loss");
+  EXPECT_GT(skip["value"].get<double>(), skip["threshold"].get<double>());
+  EXPECT_GT(skip["threshold"].get<double>(), skip["mean"].get<double>());
+
+  EXPECT_EQ(metric("poisoned", "loss").size(), 110u);
+  EXPECT_EQ(metric("poisoned", "updates").back(), 110);
+  const double good = metric("clear", "valid_loss").back(), recovered = metric("poisoned", "valid_loss").back();
+  EXPECT_NEAR(recovered, good, 0.01 * good);
+  EXPECT_THAT(ended.output, HasSubstr("spike score: loss"));
+  EXPECT_EQ(events("poisoned", "spike_score").size(), 1u);
+
+  std::vector<std::string> told;
+  for (const io::Json& event : io::read_json_lines((directory_ / "told.jsonl").string()))
+    told.push_back(event["event"]);
+  EXPECT_THAT(told, ElementsAre("skip", "lower_lr", "skip", "roll_back", "rolled_back", "spike_score"));
+}
+
+// The same batch again and again: an end with exit 3, and a good checkpoint from before.
+TEST_F(Recovery, ExhaustedLimitsStopWithAGoodCheckpoint) {
+  poison(60, 65);
+  const std::string common = std::string(kCommon) + "train.steps=110 name=run stability.rollback.leave_out=false ";
+  const Ended ended = keel(common + "'stability.fallbacks=[{optimizer.lr: 1e-3, optimizer.clip_norm: 0.5}]'", 2);
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("stability.max_skips, lower_lr, rollback and fallbacks are used up"));
+  EXPECT_EQ(events("run", "rolled_back").size(), 3u);  // two, and one more with the fallback
+  const auto fallback = events("run", "fallback");
+  ASSERT_EQ(fallback.size(), 1u);
+  EXPECT_THAT(metric("run", "lr").back(), ::testing::Le(1e-3));
+  EXPECT_EQ(events("run", "stop_unstable").size(), 1u);
+  const auto files = checkpoints::complete_files((directory_ / "runs/run/checkpoints").string());
+  ASSERT_FALSE(files.empty());
+  EXPECT_THAT(files.back(), HasSubstr("step-00000040.h5"));
+  EXPECT_EQ(keel("inspect --verify " + files.back()).code, 0);
+  // What was tried is known to the next process, and a person can go on from there.
+  EXPECT_EQ(keel(common, 2).code, 3);
+  std::filesystem::remove(directory_ / "runs/run/recovery.json");
+  EXPECT_EQ(keel(common + "stability.rollback.leave_out=true", 2).code, 0);
+}
+
+// The statistics of heads of a step that was not taken are there, though it was no telemetry step.
+TEST_F(Recovery, AStepInTroubleIsLookedAtCloser) {
+  poison(60, 60);
+  ASSERT_EQ(keel(std::string(kCommon) + "name=run train.steps=62 telemetry.every=40").code, 0);
+  ASSERT_EQ(events("run", "skip").size(), 1u);
+  const Ended steps = run_command("h5dump -y -w 0 -d /entropy/step " + (directory_ / "runs/run/telemetry.h5").string());
+  EXPECT_THAT(steps.output, HasSubstr("1, 40, 60"));
+}
+
+TEST_F(Recovery, FallbacksAreCheckedBeforeTheRun) {
+  for (auto [fallback, word] : {std::pair("{optimizer.lrr: 1e-4}", "lrr"),
+                                {"{model.hidden: 64}", "model.hidden"},
+                                {"{batch.sequences: 16}", "batch.sequences"},
+                                {"{log.every: 3}", "changes nothing"}}) {
+    const Ended ended = keel(fmt::format("train run.yaml 'stability.fallbacks=[{}]'", fallback));
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(word));
+  }
+}
+
+// Bit for bit the state of its step, though training went on meanwhile.
+TEST_F(Recovery, ABackgroundSaveIsTheStateOfItsStep) {
+  const std::string common = "train run.yaml parallel.tensor=2 checkpoint.every=1 checkpoint.keep=20 ";
+  ASSERT_EQ(keel(common + "name=background", 4).code, 0);
+  ASSERT_EQ(keel(common + "name=waiting checkpoint.background=false", 4).code, 0);
+  for (int step = 1; step <= 20; ++step)
+    expect_same_tensors(checkpoint("background", step), checkpoint("waiting", step));
+  EXPECT_EQ(metric("background", "loss"), metric("waiting", "loss"));
+}
+
+// CASES R77: a failed save is an event, and too many of them end the run; what was saved before stays.
+TEST_F(Recovery, FailedSavesAreEventsThenTheEnd) {
+  const std::string saves = (directory_ / "runs/run/checkpoints").string();
+  const io::SmallDisk disk(saves, "2m");
+  if (!disk.ok()) GTEST_SKIP() << "this process may not mount";
+  // Room for one file of half a MiB, and for what it reserves at first.
+  const Ended ended = keel("train run.yaml name=run checkpoint.every=2 checkpoint.max_failed=3", 2);
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("free some space"));
+  const auto failed = events("run", "save_failed");
+  ASSERT_EQ(failed.size(), 2u) << ended.output;
+  EXPECT_EQ(failed[1]["failed_in_a_row"], 2);
+  EXPECT_THAT(failed[0]["reason"].get<std::string>(), HasSubstr("are needed"));
+  const auto files = checkpoints::complete_files(saves);
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(keel("inspect --verify " + files[0]).code, 0);
+}
+
+}  // namespace
+}  // namespace keel::testing

@@ -1,0 +1,87 @@
+// Runs that are asked to end: by SIGUSR1 to mpirun, by SIGTERM to a rank, and by a second signal.
+#include <gmock/gmock.h>
+
+#include "tests/launch/run_fixture.h"
+
+namespace keel::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class Signals : public RunFixture {
+ protected:
+  // A run of many steps on two ranks; `then` is done by a shell when it has taken ten: $run is mpirun, $rank one of its
+  // ranks.
+  Ended interrupted(const std::string& then, const std::string& overrides = "") {
+    std::ofstream(directory_ / "interrupt.sh") << fmt::format(R"sh(
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+{} --oversubscribe --bind-to none -n 2 {} train run.yaml name=run train.steps=100000 checkpoint.every=null {} &
+run=$!
+for i in $(seq 600); do
+  [ "$(cat runs/run/metrics.jsonl 2>/dev/null | wc -l)" -ge 10 ] && break
+  sleep 0.1
+done
+rank=$(pgrep -P $run | head -n 1)
+{}
+wait $run
+)sh",
+                                                              MPIRUN, KEEL_PROGRAM, overrides, then);
+    return run_command(fmt::format("cd {} && timeout -k 1 120 bash interrupt.sh", directory_.string()));
+  }
+  int64_t steps() { return int64_t(metric("run", "loss").size()); }
+};
+
+TEST_F(Signals, PreemptionSavesAndTheSameCommandGoesOn) {
+  for (const char* then : {"kill -USR1 $run", "kill -TERM $rank"}) {
+    const int64_t before = std::filesystem::exists(directory_ / "runs/run") ? steps() : 0;
+    const Ended ended = interrupted(then);
+    EXPECT_EQ(ended.code, 4) << then << ended.output;
+    EXPECT_THAT(ended.ours, Contains(HasSubstr("and the same command goes on"))) << then;
+    EXPECT_GT(steps(), before);
+    EXPECT_TRUE(std::filesystem::exists(checkpoint("run", int(steps())))) << ended.output;
+  }
+}
+
+TEST_F(Signals, TheSecondOneStopsAtOnce) {
+  // The first one cannot be served: the other rank has been stopped.
+  const Ended ended =
+      interrupted("kill -STOP $(pgrep -P $run | tail -n 1); kill -TERM $rank; sleep 2; kill -TERM $rank");
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  EXPECT_THAT(ended.ours, Contains(HasSubstr("a second signal: stopped at once")));
+  EXPECT_LT(ended.seconds, 60);
+}
+
+// With commands that stand in for Slurm's: the warning reaches the ranks, and only a job that was saved is queued
+// again.
+TEST_F(Signals, TheSlurmScriptQueuesASavedJobAgain) {
+  for (int code : {4, 3}) {
+    std::ofstream(directory_ / "slurm.sh") << fmt::format(R"sh(
+rm -rf bin started queued; mkdir bin
+printf '#!/bin/sh\ntrap "exit {}" USR1\ntouch started\nwhile :; do sleep 0.1; done\n' > bin/srun
+printf '#!/bin/sh\necho "$@" > queued\n' > bin/scontrol
+chmod +x bin/*
+export PATH=$PWD/bin:$PATH SLURM_SUBMIT_DIR=$PWD SLURM_JOB_ID=77
+bash {}/launch/slurm/train.sbatch run.yaml &
+job=$!
+until [ -f started ]; do sleep 0.05; done
+kill -USR1 $job
+wait $job
+)sh",
+                                                          code, KEEL_SOURCE_DIR);
+    const Ended ended = run_command(fmt::format("cd {} && timeout 60 bash slurm.sh", directory_.string()));
+    EXPECT_EQ(ended.code, code) << ended.output;
+    std::string queued;
+    std::getline(std::ifstream(directory_ / "queued"), queued);
+    EXPECT_EQ(queued, code == 4 ? "requeue 77" : "");
+  }
+}
+
+TEST_F(Signals, TimeIsUp) {
+  const Ended ended = interrupted(":", "train.stop_after=2s");
+  EXPECT_EQ(ended.code, 4) << ended.output;
+  EXPECT_TRUE(std::filesystem::exists(checkpoint("run", int(steps())))) << ended.output;
+}
+
+}  // namespace
+}  // namespace keel::testing
