@@ -5,9 +5,11 @@
 #include "framework/base/build_config.h"
 #include "framework/base/text.h"
 #include "launch/commands.h"
+#include "launch/convert.h"
 #include "launch/environment.h"
 #include "launch/inspect.h"
 #include "launch/ngram.h"
+#include "launch/plan.h"
 #include "launch/tokenize.h"
 
 namespace keel {
@@ -33,6 +35,8 @@ int run(int argc, char** argv, comm::World& world) {
   add_eval(program, world);
   add_generate(program, world);
   add_inspect(program);
+  add_convert(program, world);
+  add_plan(program);
   add_tokenize(program);
   add_ngram(program);
   add_bench(program, world);

@@ -3,6 +3,7 @@
 
 #include <csignal>
 
+#include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
@@ -57,6 +58,7 @@ class TrainingRun {
   train::Throughput throughput();
   checkpoints::CheckpointOptions checkpoint_options();
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
+  void take_weights(const std::string& path);
   int tell_ending(const train::Ending& ending, int64_t step);
 
   comm::World& world_;
@@ -135,6 +137,15 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options() {
           .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); }};
 }
 
+// Of a model made elsewhere: its config must be this one.
+void TrainingRun::take_weights(const std::string& path) {
+  checkpoints::together(world_.all(), [&] {
+    check_same_model(checkpoints::read_contents(io_, path).state.config, path, config_);
+    checkpoints::read_tensors(io_, path, {decoder_.parameters(), nullptr, false}, qk_norm_text(config_.model));
+  });
+  log::info("beginning with the weights of {}", path);
+}
+
 // Weights and progress: from a checkpoint, or from the seed.
 void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files) {
   const auto& resume = config_.run.checkpoint.resume;
@@ -152,6 +163,7 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
     }
   } else {
     decoder_.parameters().initialise(uint64_t(config_.run.seed));
+    if (const auto& from = config_.run.checkpoint.weights_from) take_weights(*from);
   }
   trainer.weights_changed();
   if (!speaker_) return;

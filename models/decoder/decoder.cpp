@@ -15,7 +15,7 @@ Decoder::Decoder(const DecoderConfig& config) : config_(config) {
     blocks_.push_back(std::make_unique<nn::TransformerBlock>(parameters_, block_spec(config, layer)));
   }
   first_parameter_.push_back(parameters_.all().size());
-  last_.emplace(parameters_, "final", config.hidden, nn::NormPlacement::pre, norm_options(config));
+  last_.emplace(parameters_, "final", config.hidden, nn::NormPlacement::pre, norm_spec(config));
   nn::Parameter* head = embedding_->table;
   if (!config.tie_embeddings)
     head = &parameters_.declare({.name = "head.weight",
@@ -32,25 +32,28 @@ void Decoder::allocate(const DecoderLayout& layout) {
   parameters_.allocate(layout.parameters);
   if (layout.parameters.device.is_meta()) return take_memory(layout);
 
-  // One step on the meta device visits every allocation of a real one.
   Decoder plan(config_);
   DecoderLayout nowhere = layout;
   nowhere.parameters.device = {DeviceKind::meta};
   plan.allocate(nowhere);
-  const Device meta = nowhere.parameters.device;
-  const Shape shape = {layout.batch.sequences, layout.batch.length};
-  const Tensor ids(nullptr, shape, DType::i32, meta);
-  plan.refresh();
-  if (layout.training) {
-    plan.begin_step();
-    plan.forward_backward({ids, ids, ids, ids}, {.telemetry = true});
-  }
-  plan.evaluate({ids, ids, ids, ids});
-  plan.next_logits(Tensor(nullptr, {layout.batch.sequences, classifier_->table->local[0]}, DType::f32, meta),
-                   {ids, ids, ids, ids});
+  plan.rehearse();
   saved_ = Arena(layout.parameters.device, plan.saved_.peak_bytes());
   scratch_ = Arena(layout.parameters.device, plan.scratch_.peak_bytes());
   take_memory(layout);
+}
+
+void Decoder::rehearse() {
+  const Device meta = layout_.parameters.device;
+  require(meta.is_meta(), "a rehearsal needs the meta device, not the {}", meta.text());
+  const nn::BatchShape& batch = layout_.batch;
+  const Tensor ids(nullptr, {batch.sequences, batch.length}, DType::i32, meta);
+  refresh();
+  if (layout_.training) {
+    begin_step();
+    forward_backward({ids, ids, ids, ids}, {.telemetry = true});
+  }
+  evaluate({ids, ids, ids, ids});
+  next_logits(Tensor(nullptr, {batch.sequences, classifier_->table->local[0]}, DType::f32, meta), {ids, ids, ids, ids});
 }
 
 void Decoder::take_memory(const DecoderLayout& layout) {
