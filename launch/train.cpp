@@ -4,6 +4,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
@@ -101,6 +102,7 @@ class TrainingRun {
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
   RunEnding tell_ending(const train::Ending& ending, int64_t step);
+  void take_weights(const std::string& path);
 
   comm::World& world_;
   FullConfig config_;
@@ -207,6 +209,15 @@ std::optional<std::string> TrainingRun::find(checkpoints::CheckpointHook& checkp
   return session_.rollback ? checkpoint.find(*session_.rollback, word) : checkpoint.find(word);
 }
 
+// Of a model made elsewhere: its config must be this one.
+void TrainingRun::take_weights(const std::string& path) {
+  checkpoints::together(world_.all(), [&] {
+    check_same_model(checkpoints::read_contents(io_, path).state.config, path, config_);
+    checkpoints::read_tensors(io_, path, {decoder_.parameters(), nullptr, false}, qk_norm_text(config_.model));
+  });
+  log::info("beginning with the weights of {}", path);
+}
+
 // Weights and progress: from a checkpoint, or from the seed.
 void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files) {
   if (const auto found = find(checkpoint)) {
@@ -218,6 +229,7 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
     }
   } else {
     decoder_.initialise(uint64_t(config_.run.seed));
+    if (const auto& from = config_.run.checkpoint.weights_from) take_weights(*from);
     trainer.weights_changed();
   }
   session_.recovery.leave_out(trainer.progress().samples);
