@@ -89,8 +89,9 @@ int AblationRun::run() {
 }
 
 // Whether it was stopped before it ended.
-bool AblationRun::run_cell(comm::World& group, size_t index) {
+bool AblationRun::run_cell(comm::World& parent, size_t index) {
   const FullConfig& config = cells_.configs[index];
+  comm::World group(parent, 0);  // its own for each cell, so that nothing of one reaches the next
   bool stopped = false;
   lab::CellResult result;
   const std::string reason =

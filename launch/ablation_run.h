@@ -23,7 +23,7 @@ class AblationRun {
   int run();
 
  private:
-  bool run_cell(comm::World& group, size_t index);
+  bool run_cell(comm::World& parent, size_t index);
   lab::CellResult train(comm::World& group, const FullConfig& config, double bigram_loss, bool& stopped);
   double bigram_loss(comm::World& group, const FullConfig& config);
   double seconds_left(comm::World& group) const;

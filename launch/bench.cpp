@@ -45,7 +45,7 @@ int64_t peak_bytes() {
 }
 
 ops::ProductRateOptions product_options(Device device) {
-  return {.size = device.kind == DeviceKind::cuda ? 8192 : 2048, .device = device};
+  return {.size = device.kind == DeviceKind::cuda ? 0 : 2048, .device = device};
 }
 
 double product_rate(comm::World& world, DType type, Device device) {
@@ -53,8 +53,9 @@ double product_rate(comm::World& world, DType type, Device device) {
 }
 
 void print_rate(const char* when, DType type, Device device, double rate) {
-  fmt::print("products {}: {} {}^3, packed weights: {:.1f} GFLOP/s\n", when, name_of(type), product_options(device).size,
-             rate / 1e9);
+  const int64_t size = product_options(device).size;
+  fmt::print("products {}: {} {}, packed weights: {:.1f} GFLOP/s\n", when, name_of(type),
+             size > 0 ? fmt::format("{}^3", size) : "of up to 8192^3", rate / 1e9);
 }
 
 struct Timings {

@@ -4,12 +4,12 @@
 #include <numeric>
 
 #include "framework/base/rng.h"
-#include "framework/data/tokenizer.h"
 #include "framework/io/files.h"
 #include "framework/tensor/copy.h"
 #include "launch/commands.h"
 #include "launch/compare_text.h"
 #include "launch/loaded_model.h"
+#include "launch/run_tokenizer.h"
 
 namespace keel {
 namespace {
@@ -21,13 +21,6 @@ struct Arguments {
   int64_t top = 50;
   uint64_t seed = 1;
 };
-
-std::unique_ptr<data::Tokenizer> tokenizer_of_run(const FullConfig& config) {
-  const std::string& path = config.run.data.train.front().path;
-  const auto notes = data::read_notes(path);
-  if (!notes) throw input_error("{}.json says which tokenizer made the data, and is not there", path);
-  return data::tokenizer_of(*notes);
-}
 
 // Draws from the `top` most likely ids at this temperature; 0 takes the likeliest.
 int32_t draw(std::span<const float> logits, const Arguments& arguments, int64_t place) {
@@ -48,8 +41,8 @@ int32_t draw(std::span<const float> logits, const Arguments& arguments, int64_t 
   return ids[top - 1];
 }
 
-// The next token's logits over the whole vocabulary, the same on every rank.
-std::vector<float> next_logits(LoadedModel& model, std::vector<int32_t>& context) {
+// The next token's logits over the first `known` ids, the same on every rank.
+std::vector<float> next_logits(LoadedModel& model, std::vector<int32_t>& context, int64_t known) {
   const int64_t T = int64_t(context.size());
   std::vector<int32_t> positions(context.size());
   std::iota(positions.begin(), positions.end(), 0);
@@ -66,22 +59,25 @@ std::vector<float> next_logits(LoadedModel& model, std::vector<int32_t>& context
   model.group.gather(gathered, own);
   const HostTensor host(gathered);
   const float* values = host.tensor().as<float>();
-  return {values, values + model.config.model.vocab.value()};
+  return {values, values + known};
 }
 
 void run(const Arguments& arguments, comm::World& world) {
   LoadedModel model(
       world, {.path = arguments.checkpoint, .overrides = {}, .as_data_ranks = false, .sequences = 1, .length = 0});
-  const auto tokenizer = tokenizer_of_run(model.config);
+  const auto tokenizer = tokenizer_of_run(model.config, arguments.checkpoint);
   std::vector<int32_t> ids;
+  if (const auto start = tokenizer->start_of_text()) ids.push_back(*start);
   tokenizer->encode(arguments.prompt, ids);
   if (ids.empty()) ids.push_back(tokenizer->end_of_document());
   const size_t prompt = ids.size();
+  // A model may have ids that its tokenizer does not use.
+  const int64_t known = std::min(model.config.model.vocab.value(), tokenizer->vocabulary());
   std::string text;
   for (int64_t i = 0; i < arguments.tokens; ++i) {
     const size_t seen = std::min(ids.size(), size_t(model.sizes.length));
     std::vector<int32_t> context(ids.end() - int64_t(seen), ids.end());
-    ids.push_back(draw(next_logits(model, context), arguments, i));
+    ids.push_back(draw(next_logits(model, context, known), arguments, i));
     if (ids.back() == tokenizer->end_of_document()) break;
   }
   tokenizer->decode(std::span(ids).subspan(prompt), text);

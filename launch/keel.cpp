@@ -5,10 +5,12 @@
 #include "framework/base/build_config.h"
 #include "framework/base/text.h"
 #include "launch/commands.h"
+#include "launch/convert.h"
 #include "launch/environment.h"
 #include "launch/inspect.h"
 #include "launch/ngram.h"
 #include "launch/report.h"
+#include "launch/plan.h"
 #include "launch/tokenize.h"
 #include "launch/watch.h"
 
@@ -37,6 +39,8 @@ int run(int argc, char** argv, comm::World& world) {
   add_generate(program, world);
   add_inspect(program);
   add_report(program);
+  add_convert(program, world);
+  add_plan(program);
   add_tokenize(program);
   add_watch(program);
   add_ngram(program);

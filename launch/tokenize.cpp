@@ -93,7 +93,8 @@ void add_tokenize(CLI::App& program) {
                       "Share of the text to hold out into PREFIX-valid, from all over the text, such as 0.01");
   command->add_option("--sentencepiece", options->sentencepiece,
                       "Train a SentencePiece model with this many ids, PREFIX.model (default: 257 ids for bytes)");
-  command->add_option("--model", options->model, "Use this SentencePiece model; it is copied to PREFIX.model");
+  command->add_option("--model", options->model,
+                      "Use this SentencePiece .model or tokenizer.json (byte-level BPE); it is copied beside PREFIX");
   const std::map<std::string, data::DocumentRule> rules = {
       {"file", data::DocumentRule::file}, {"blank", data::DocumentRule::blank}, {"line", data::DocumentRule::line}};
   command

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
@@ -101,6 +102,7 @@ class TrainingRun {
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
   RunEnding tell_ending(const train::Ending& ending, int64_t step);
+  void take_weights(const std::string& path);
 
   comm::World& world_;
   FullConfig config_;
@@ -157,9 +159,7 @@ void TrainingRun::announce() {
 train::Throughput TrainingRun::throughput() {
   const nn::ModelCost cost = decoder_.cost(sizes_.length);
   const double products = 6.0 * double(cost.product_parameters);
-  const bool on_gpu = device_.kind == DeviceKind::cuda;
-  const double own = ops::measure_product_rate(activation_type(config_),
-                                               {.size = on_gpu ? 8192 : 1024, .seconds = 0.3, .device = device_});
+  const double own = ops::measure_product_rate(activation_type(config_), {.seconds = 0.3, .device = device_});
   return {.operations_full = products + cost.attention_operations,
           .operations_causal = products + cost.attention_operations / 2,
           .peak_operations_per_second = comm::all_reduce_value(world_.all(), own)};
@@ -209,6 +209,15 @@ std::optional<std::string> TrainingRun::find(checkpoints::CheckpointHook& checkp
   return session_.rollback ? checkpoint.find(*session_.rollback, word) : checkpoint.find(word);
 }
 
+// Of a model made elsewhere: its config must be this one.
+void TrainingRun::take_weights(const std::string& path) {
+  checkpoints::together(world_.all(), [&] {
+    check_same_model(checkpoints::read_contents(io_, path).state.config, path, config_);
+    checkpoints::read_tensors(io_, path, {decoder_.parameters(), nullptr, false}, qk_norm_text(config_.model));
+  });
+  log::info("beginning with the weights of {}", path);
+}
+
 // Weights and progress: from a checkpoint, or from the seed.
 void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files) {
   if (const auto found = find(checkpoint)) {
@@ -220,6 +229,7 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
     }
   } else {
     decoder_.initialise(uint64_t(config_.run.seed));
+    if (const auto& from = config_.run.checkpoint.weights_from) take_weights(*from);
     trainer.weights_changed();
   }
   session_.recovery.leave_out(trainer.progress().samples);
@@ -324,11 +334,12 @@ std::optional<RunEnding> TrainingRun::run() {
       checkpoint_options(files));
 
   for (train::Hook* hook : std::initializer_list<train::Hook*>{&stability, &spike_score, &replicas, &time_limit, &files,
-                                                               &telemetry, &progress, &watch})
+                                                               &progress, &watch})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
   if (lost) trainer.add(*lost);
   trainer.add(checkpoint);
+  trainer.add(telemetry);
   start(trainer, checkpoint, files);
   files.note("memory", {{"bytes", memory_bytes()}});
   const train::Ending ending = run_loop(trainer, checkpoint);

@@ -91,4 +91,9 @@ std::vector<std::string> changes_since(const std::string& stored, const FullConf
   return changes;
 }
 
+void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now) {
+  const models::DecoderConfig then = parse_full_config(stored, name, {}).model;
+  config::compare_on_resume(then, now.model, now.run.source["model"]);
+}
+
 }  // namespace keel

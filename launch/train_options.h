@@ -17,5 +17,7 @@ void check_fallbacks(const FullConfig& config);
 void check_qk_clip(const FullConfig& config);
 // What changed since a stored config, "key: stored -> now" each; throws where a fixed key did.
 std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now);
+// Throws where the model of a stored config (`name` is its file) is another one, in a key that weights depend on.
+void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now);
 
 }  // namespace keel

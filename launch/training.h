@@ -4,8 +4,8 @@
 #include <csignal>
 #include <functional>
 
-#include "framework/train/step_report.h"
 #include "framework/comm/world.h"
+#include "framework/train/step_report.h"
 #include "launch/run_setup.h"
 
 namespace keel {

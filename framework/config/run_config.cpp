@@ -53,8 +53,11 @@ void describe(Fields& fields, DataConfig& c) {
              {.doc = "Packed documents do not attend to one another, and the last token of a document does not predict "
                      "the first of the next.",
               .synonyms = {"doc_mask", "reset_attention_mask"}});
-  fields.add("tokenizer", c.tokenizer,
-             {.doc = "SentencePiece model that made the tokens, for samples of text.", .on_resume = ignored});
+  fields.add(
+      "tokenizer", c.tokenizer,
+      {.doc = "Tokenizer for texts, where the training data has no notes: a .model, a tokenizer.json, or a folder "
+              "with one of them.",
+       .on_resume = ignored});
   fields.add("verify", c.verify,
              {.doc = "Check every token id against the vocabulary before the first step.", .on_resume = ignored});
 }
@@ -237,6 +240,11 @@ void describe(Fields& fields, CheckpointConfig& c) {
                      "command goes on as auto does. One of its own is gone back to.",
               .on_resume = ignored,
               .synonyms = {"load", "resume_from"}});
+  fields.add("weights_from", c.weights_from,
+             {.doc = "Begin at step 0 with the weights of this checkpoint of the same model, such as an imported one; "
+                     "of no effect once the run has checkpoints of its own.",
+              .on_resume = ignored,
+              .synonyms = {"init_from", "pretrained"}});
   fields.add("parts", c.parts,
              {.doc = "Files per checkpoint; above 1, part files and one that links them.",
               .unit = "files",

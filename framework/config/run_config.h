@@ -87,6 +87,7 @@ struct CheckpointConfig {
   int64_t keep = 3;
   std::optional<int64_t> keep_every;
   std::variant<ResumeFrom, std::string> resume = ResumeFrom::automatic;
+  std::optional<std::string> weights_from;
   int64_t parts = 1;
   std::map<std::string, std::string> mpi_hints;
   bool weights_only = false;

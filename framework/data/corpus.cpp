@@ -88,20 +88,25 @@ std::vector<std::string> sample_of(const CorpusOptions& options, const Progress&
   return texts;
 }
 
-// PREFIX.model under a temporary name, so that older tokens keep their model until the new ones are complete.
+// PREFIX.model (or PREFIX.tokenizer.json) under a temporary name, so that older tokens keep their model until the new
+// ones are complete.
 class ModelFile {
  public:
-  explicit ModelFile(const std::string& prefix) : path_(prefix + ".model"), temporary_(path_ + ".tmp") {}
+  explicit ModelFile(const CorpusOptions& options)
+      : json_(options.model.ends_with(".json")),
+        path_(options.prefix + (json_ ? ".tokenizer.json" : ".model")),
+        temporary_(path_ + ".tmp") {}
   ModelFile(const ModelFile&) = delete;
   ~ModelFile() { std::remove(temporary_.c_str()); }
 
   std::string name() const { return fs::path(path_).filename().string(); }
-  std::unique_ptr<Tokenizer> load(const std::string& model) const {
+  // `end_of_document`: of a tokenizer.json, which does not say it itself.
+  std::unique_ptr<Tokenizer> load(const std::string& model, std::optional<int32_t> end_of_document) const {
     std::ofstream file(temporary_, std::ios::binary);
     file << model;
     file.close();
     if (!file) throw input_error("{}: cannot write it; is the disk full?", temporary_);
-    return sentencepiece_tokenizer(temporary_);
+    return json_ ? byte_level_tokenizer(temporary_, end_of_document) : sentencepiece_tokenizer(temporary_);
   }
   void keep() const {
     std::error_code failure;
@@ -110,6 +115,7 @@ class ModelFile {
   }
 
  private:
+  bool json_;
   std::string path_, temporary_;
 };
 
@@ -117,13 +123,13 @@ std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, const Mo
                                           const Progress& progress) {
   if (options.sentencepiece == 0 && options.model.empty()) return byte_tokenizer();
   if (options.sentencepiece == 0) {
-    sentencepiece_tokenizer(options.model);  // so that an error names the file given
+    const auto named = tokenizer_at(options.model);  // so that an error names the file given
     std::ifstream given(options.model, std::ios::binary);
-    return file.load({std::istreambuf_iterator<char>(given), {}});
+    return file.load({std::istreambuf_iterator<char>(given), {}}, named->end_of_document());
   }
   const auto texts = sample_of(options, progress);
   progress({"training SentencePiece", 0, 0});
-  return file.load(train_sentencepiece(texts, options.sentencepiece));
+  return file.load(train_sentencepiece(texts, options.sentencepiece), std::nullopt);
 }
 
 // One pair and its notes.
@@ -235,7 +241,7 @@ CorpusReports make_corpus(const CorpusOptions& options, const Progress& progress
   const fs::path folder = fs::path(options.prefix).parent_path();
   if (!folder.empty()) fs::create_directories(folder, failure);
   if (failure) throw input_error("{}: cannot make this folder: {}", folder.string(), failure.message());
-  const ModelFile model(options.prefix);
+  const ModelFile model(options);
   const auto tokenizer = make_tokenizer(options, model, progress);
   Output training(options.prefix, *tokenizer);
   std::optional<Output> valid;

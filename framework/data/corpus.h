@@ -1,5 +1,5 @@
-// Text into token files: PREFIX.bin, .idx, .json, with SentencePiece PREFIX.model, and the held-out text
-// PREFIX-valid.*.
+// Text into token files: PREFIX.bin, .idx, .json, with SentencePiece PREFIX.model, with a given tokenizer.json
+// PREFIX.tokenizer.json, and the held-out text PREFIX-valid.*.
 //
 // Every document is followed by the tokenizer's end-of-document token. Held-out text is chosen piece by piece: a piece
 // is a document, or a part of one that is longer than a 32nd of the held-out text (at most 64 KiB). Of every 1/valid
@@ -33,7 +33,7 @@ struct CorpusOptions {
   DocumentRule documents = DocumentRule::file;
   double valid = 0;                   // share to hold out, 0 to 0.5
   int64_t sentencepiece = 0;          // train a model of this many ids; 0: none
-  std::string model = {};             // a given model; "": none. Without either, bytes
+  std::string model = {};             // a given .model or tokenizer.json; "": none. Without either, bytes
   int64_t training_bytes = 16 << 20;  // of text, spread over all of it, that a model is trained on
 };
 

@@ -8,8 +8,8 @@
 namespace keel::data {
 
 struct TokenNotes {
-  std::string tokenizer;        // "bytes" or "sentencepiece"
-  std::string model;            // path of the .model, relative to the notes' folder; "" for bytes
+  std::string tokenizer;        // "bytes", "sentencepiece" or "byte_level_bpe"
+  std::string model;            // path of its file, relative to the notes' folder; "" for bytes
   int64_t vocabulary = 0;       // ids are in [0, vocabulary)
   int64_t end_of_document = 0;  // the id that ends every document
   int64_t tokens = 0;           // end-of-document tokens included

@@ -66,6 +66,9 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string kind() const override { return "sentencepiece"; }
   int64_t vocabulary() const override { return model_.GetPieceSize(); }
   int32_t end_of_document() const override { return model_.eos_id(); }
+  std::optional<int32_t> start_of_text() const override {
+    return model_.bos_id() < 0 ? std::nullopt : std::optional<int32_t>(model_.bos_id());
+  }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   void decode(std::span<const int32_t> ids, std::string& text) const override;
 

@@ -1,8 +1,10 @@
 #include "framework/data/tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "framework/base/error.h"
+#include "framework/data/tokenizer_json.h"
 
 namespace keel::data {
 namespace {
@@ -31,10 +33,28 @@ std::unique_ptr<Tokenizer> byte_tokenizer() {
   return std::make_unique<ByteTokenizer>();
 }
 
+std::unique_ptr<Tokenizer> tokenizer_at(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (fs::is_directory(path)) {
+    const std::string json = path + "/tokenizer.json", model = path + "/tokenizer.model";
+    if (fs::exists(json) && (is_byte_level(json) || !fs::exists(model))) return byte_level_tokenizer(json);
+    if (fs::exists(model)) return sentencepiece_tokenizer(model);
+    throw input_error("{}: holds neither tokenizer.json nor tokenizer.model", path);
+  }
+  return path.ends_with(".json") ? byte_level_tokenizer(path) : sentencepiece_tokenizer(path);
+}
+
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenNotes& notes) {
-  if (notes.tokenizer != "bytes" && notes.tokenizer != "sentencepiece")
-    throw input_error("the tokenizer '{}' is unknown; bytes and sentencepiece are known", notes.tokenizer);
-  auto tokenizer = notes.tokenizer == "bytes" ? byte_tokenizer() : sentencepiece_tokenizer(notes.model_path());
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (notes.tokenizer == "bytes")
+    tokenizer = byte_tokenizer();
+  else if (notes.tokenizer == "sentencepiece")
+    tokenizer = sentencepiece_tokenizer(notes.model_path());
+  else if (notes.tokenizer == "byte_level_bpe")
+    tokenizer = byte_level_tokenizer(notes.model_path(), int32_t(notes.end_of_document));
+  else
+    throw input_error("the tokenizer '{}' is unknown; bytes, sentencepiece and byte_level_bpe are known",
+                      notes.tokenizer);
   if (tokenizer->vocabulary() != notes.vocabulary || tokenizer->end_of_document() != notes.end_of_document)
     throw input_error("{}: the tokens were made with {} ids, {} ending documents, but the tokenizer has {} and {}",
                       notes.model.empty() ? notes.tokenizer : notes.model_path(), notes.vocabulary,

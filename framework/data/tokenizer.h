@@ -1,10 +1,11 @@
-// Text to token ids and back. Both tokenizers keep every byte: decode(encode(x)) == x, spaces, newlines, control
-// characters and bytes that are no UTF-8 included. (A SentencePiece model made elsewhere keeps what its own
-// normalisation keeps, and one without byte pieces writes unknown characters as its unknown id.)
+// Text to token ids and back. The tokenizers keep every byte: decode(encode(x)) == x, spaces, newlines, control
+// characters and bytes that are no UTF-8 included. (A model made elsewhere keeps what its own normalisation keeps, and
+// a SentencePiece one without byte pieces writes unknown characters as its unknown id.)
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,10 +18,12 @@ namespace keel::data {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string kind() const = 0;  // "bytes" or "sentencepiece", as in the notes
+  virtual std::string kind() const = 0;  // "bytes", "sentencepiece" or "byte_level_bpe", as in the notes
   virtual int64_t vocabulary() const = 0;
   // The id that follows each document's text; it decodes to nothing.
   virtual int32_t end_of_document() const = 0;
+  // The id that the model expects in front of every text; encode does not put it there.
+  virtual std::optional<int32_t> start_of_text() const { return std::nullopt; }
   // Appends the ids of the text. May be called by several threads at once.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
   // Appends the text of the ids, which may end within a character. Errors: an id outside the vocabulary.
@@ -32,6 +35,15 @@ std::unique_ptr<Tokenizer> byte_tokenizer();
 
 // Errors: a file that is no SentencePiece model, or a model without an end-of-sentence id.
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string& model_path);
+
+// A byte-level BPE from a tokenizer.json. Without `end_of_document`, tokenizer_config.json beside it says which id that
+// is. A special token decodes to nothing, and is recognised where a text spells it.
+std::unique_ptr<Tokenizer> byte_level_tokenizer(const std::string& path,
+                                                std::optional<int32_t> end_of_document = std::nullopt);
+
+// By what is there: a .model of SentencePiece, a tokenizer.json, or a folder that holds one of them (tokenizer.json
+// where it is a byte-level BPE, else tokenizer.model).
+std::unique_ptr<Tokenizer> tokenizer_at(const std::string& path);
 
 // The tokenizer that made a token file. Errors: an unknown kind, a model that is missing or of another size.
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenNotes& notes);

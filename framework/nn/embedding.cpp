@@ -9,13 +9,13 @@ Embedding::Embedding(ParameterSet& parameters, const EmbeddingSpec& embedding_sp
   table = &parameters.declare({.name = "embedding.weight",
                                .shape = {spec.vocabulary, spec.hidden},
                                .init = spec.init,
-                               .decayed = true,
+                               .decayed = spec.weight_decay,
                                .product = true});
   if (spec.learned_positions > 0)
     position_table = &parameters.declare({.name = "position_embedding.weight",
                                           .shape = {spec.learned_positions, spec.hidden},
                                           .init = spec.init,
-                                          .decayed = true,
+                                          .decayed = spec.weight_decay,
                                           .product = true});
 }
 

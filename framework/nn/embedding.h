@@ -12,6 +12,7 @@ struct EmbeddingSpec {
   int64_t hidden = 0;
   int64_t learned_positions = 0;  // 0 = none
   double factor = 1;
+  bool weight_decay = true;
   Init init;
 };
 

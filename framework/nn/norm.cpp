@@ -2,11 +2,14 @@
 
 namespace keel::nn {
 
-Norm::Norm(ParameterSet& parameters, const std::string& name, int64_t width, const ops::NormOptions& options)
-    : options_(options) {
-  weight_ = &parameters.declare(
-      {.name = name + ".weight", .shape = {width}, .init = {Init::Kind::constant, options.zero_centered ? 0.0 : 1.0}});
-  if (options.kind == ops::NormKind::layer) bias_ = &parameters.declare({.name = name + ".bias", .shape = {width}});
+Norm::Norm(ParameterSet& parameters, const std::string& name, int64_t width, const NormSpec& spec)
+    : options_(spec.pass) {
+  weight_ = &parameters.declare({.name = name + ".weight",
+                                 .shape = {width},
+                                 .init = {Init::Kind::constant, options_.zero_centered ? 0.0 : 1.0},
+                                 .decayed = spec.weight_decay});
+  if (options_.kind == ops::NormKind::layer)
+    bias_ = &parameters.declare({.name = name + ".bias", .shape = {width}, .decayed = spec.weight_decay});
 }
 
 ops::NormWeights Norm::weights() const {

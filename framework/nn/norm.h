@@ -6,10 +6,15 @@
 
 namespace keel::nn {
 
+struct NormSpec {
+  ops::NormOptions pass;
+  bool weight_decay = false;
+};
+
 class Norm {
  public:
   // Parameters NAME.weight [D], and NAME.bias [D] for layer norm.
-  Norm(ParameterSet& parameters, const std::string& name, int64_t width, const ops::NormOptions& options);
+  Norm(ParameterSet& parameters, const std::string& name, int64_t width, const NormSpec& spec);
 
   struct Saved {
     ops::NormStatistics statistics;  // [n], per row

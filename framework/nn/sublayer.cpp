@@ -5,9 +5,9 @@
 namespace keel::nn {
 
 Sublayer::Sublayer(ParameterSet& parameters, const std::string& name, int64_t width, NormPlacement placement,
-                   const ops::NormOptions& options) {
-  if (placement != NormPlacement::post) before_.emplace(parameters, name + "_norm", width, options);
-  if (placement != NormPlacement::pre) after_.emplace(parameters, name + "_post_norm", width, options);
+                   const NormSpec& norm) {
+  if (placement != NormPlacement::post) before_.emplace(parameters, name + "_norm", width, norm);
+  if (placement != NormPlacement::pre) after_.emplace(parameters, name + "_post_norm", width, norm);
 }
 
 Tensor Sublayer::open(Stream& stream, Saved& saved, Context& context) const {

@@ -26,7 +26,7 @@ class Sublayer {
  public:
   // Norms NAME_norm (before) and NAME_post_norm (after), as the placement asks.
   Sublayer(ParameterSet& parameters, const std::string& name, int64_t width, NormPlacement placement,
-           const ops::NormOptions& options);
+           const NormSpec& norm);
 
   struct Saved {
     Tensor residual;  // r' [n, D]

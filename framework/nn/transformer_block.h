@@ -19,7 +19,7 @@ struct BlockSpec {
   AttentionSpec attention;
   FeedForwardSpec mlp;
   NormPlacement placement = NormPlacement::pre;
-  ops::NormOptions norm;
+  NormSpec norm;
   bool parallel = false;
   Recompute recompute = Recompute::none;
 };

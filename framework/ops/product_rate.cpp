@@ -9,10 +9,11 @@
 
 namespace keel::ops {
 
-double measure_product_rate(DType dtype, const ProductRateOptions& options) {
-  const int64_t size = options.size;
+namespace {
+
+// The least seconds of one product, after one that warms up.
+double product_seconds(DType dtype, int64_t size, const ProductRateOptions& options) {
   const Stream& stream = Stream::current(options.device);
-  require(size > 0, "a product rate needs a size above 0, not {}", size);
   using Clock = std::chrono::steady_clock;
   OwnedTensor x({size, size}, dtype, options.device), w({size, size}, dtype, options.device);
   OwnedTensor y({size, size}, dtype, options.device);
@@ -31,7 +32,17 @@ double measure_product_rate(DType dtype, const ProductRateOptions& options) {
     spent_seconds += one_seconds;
     best_seconds = repetition == 0 ? one_seconds : std::min(best_seconds, one_seconds);
   }
-  return 2.0 * double(size) * double(size) * double(size) / best_seconds;
+  return best_seconds;
+}
+
+}  // namespace
+
+double measure_product_rate(DType dtype, const ProductRateOptions& options) {
+  require(options.size >= 0, "a product rate needs a size above 0, not {}", options.size);
+  int64_t size = options.size > 0 ? options.size : 1024;
+  double seconds = product_seconds(dtype, size, options);
+  while (options.size == 0 && seconds < 1e-3 && size < 8192) seconds = product_seconds(dtype, size *= 2, options);
+  return 2.0 * double(size) * double(size) * double(size) / seconds;
 }
 
 }  // namespace keel::ops

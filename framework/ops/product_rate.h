@@ -7,7 +7,7 @@
 namespace keel::ops {
 
 struct ProductRateOptions {
-  int64_t size = 2048;
+  int64_t size = 0;  // 0: 1024, doubled up to 8192 as long as one product takes less than a millisecond
   double seconds = 1;
   Device device;
 };

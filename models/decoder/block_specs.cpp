@@ -45,8 +45,8 @@ nn::AttentionSpec attention_spec(const DecoderConfig& config, int64_t layer, dou
 
 }  // namespace
 
-ops::NormOptions norm_options(const DecoderConfig& config) {
-  return {config.norm.kind, float(config.norm.eps), config.norm.zero_centered};
+nn::NormSpec norm_spec(const DecoderConfig& config) {
+  return {{config.norm.kind, float(config.norm.eps), config.norm.zero_centered}, config.norm.weight_decay};
 }
 
 ops::RopeScaling rope_scaling(const DecoderConfig& config) {
@@ -55,7 +55,10 @@ ops::RopeScaling rope_scaling(const DecoderConfig& config) {
           .factor = s.factor,
           .low_frequency_factor = s.low_frequency_factor,
           .high_frequency_factor = s.high_frequency_factor,
-          .original_positions = s.original_positions};
+          .original_positions = s.original_positions,
+          .beta_fast = s.beta_fast,
+          .beta_slow = s.beta_slow,
+          .attention_factor = s.attention_factor.value_or(0)};
 }
 
 nn::Init matrix_init(const DecoderConfig& config, int64_t inputs, double scale) {
@@ -76,6 +79,7 @@ nn::EmbeddingSpec embedding_spec(const DecoderConfig& config) {
           .hidden = config.hidden,
           .learned_positions = config.positions.learned ? config.positions.max_positions : 0,
           .factor = factor,
+          .weight_decay = config.embedding_decay,
           .init = {kind, config.init.std}};
 }
 
@@ -93,7 +97,7 @@ nn::BlockSpec block_spec(const DecoderConfig& config, int64_t layer) {
                   .init = matrix_init(config, config.hidden, 1),
                   .output_init = matrix_init(config, config.ffn, output_scale)},
           .placement = config.norm.placement,
-          .norm = norm_options(config),
+          .norm = norm_spec(config),
           .parallel = config.parallel_block,
           .recompute = config.recompute};
 }

@@ -8,7 +8,7 @@ namespace keel::models {
 
 nn::EmbeddingSpec embedding_spec(const DecoderConfig& config);
 nn::BlockSpec block_spec(const DecoderConfig& config, int64_t layer);
-ops::NormOptions norm_options(const DecoderConfig& config);
+nn::NormSpec norm_spec(const DecoderConfig& config);
 ops::RopeScaling rope_scaling(const DecoderConfig& config);
 // Initial values of a matrix with that many inputs; `scale` multiplies the deviation.
 nn::Init matrix_init(const DecoderConfig& config, int64_t inputs, double scale);

@@ -16,7 +16,7 @@ Decoder::Decoder(const DecoderConfig& config) : config_(config) {
     blocks_.push_back(std::make_unique<nn::TransformerBlock>(parameters_, block_spec(config, layer)));
   }
   first_parameter_.push_back(parameters_.all().size());
-  last_.emplace(parameters_, "final", config.hidden, nn::NormPlacement::pre, norm_options(config));
+  last_.emplace(parameters_, "final", config.hidden, nn::NormPlacement::pre, norm_spec(config));
   nn::Parameter* head = embedding_->table;
   if (!config.tie_embeddings)
     head = &parameters_.declare({.name = "head.weight",
@@ -33,23 +33,11 @@ void Decoder::allocate(const DecoderLayout& layout) {
   parameters_.allocate(layout.parameters);
   if (layout.parameters.device.is_meta()) return take_memory(layout);
 
-  // One step on the meta device visits every allocation of a real one.
   Decoder plan(config_);
   DecoderLayout nowhere = layout;
   nowhere.parameters.device = {DeviceKind::meta};
   plan.allocate(nowhere);
-  const Device meta = nowhere.parameters.device;
-  const Shape shape = {layout.batch.sequences, layout.batch.length};
-  const Tensor ids(nullptr, shape, DType::i32, meta), sums(nullptr, {4}, DType::f64, meta);
-  const Tensor factor(nullptr, {1}, DType::f32, meta);
-  plan.refresh();
-  if (layout.training) {
-    plan.begin_step();
-    plan.forward_backward(sums, {ids, ids, ids, ids}, {.factor = factor, .telemetry = true});
-  }
-  plan.evaluate(sums, {ids, ids, ids, ids});
-  plan.next_logits(Tensor(nullptr, {layout.batch.sequences, classifier_->table->local[0]}, DType::f32, meta),
-                   {ids, ids, ids, ids});
+  plan.rehearse();
   saved_ = Arena(layout.parameters.device, plan.saved_.peak_bytes());
   scratch_ = Arena(layout.parameters.device, plan.scratch_.peak_bytes());
   take_memory(layout);
@@ -66,6 +54,21 @@ void Decoder::initialise(uint64_t seed) {
       values.tensor.as<float>()[row * table.size(1) + feature] *= float(config_.init.outliers->factor);
   copy(table, values);
   parameters_.round_to_compute();
+}
+
+void Decoder::rehearse() {
+  const Device meta = layout_.parameters.device;
+  require(meta.is_meta(), "a rehearsal needs the meta device, not the {}", meta.text());
+  const nn::BatchShape& batch = layout_.batch;
+  const Tensor ids(nullptr, {batch.sequences, batch.length}, DType::i32, meta), sums(nullptr, {4}, DType::f64, meta);
+  const Tensor factor(nullptr, {1}, DType::f32, meta);
+  refresh();
+  if (layout_.training) {
+    begin_step();
+    forward_backward(sums, {ids, ids, ids, ids}, {.factor = factor, .telemetry = true});
+  }
+  evaluate(sums, {ids, ids, ids, ids});
+  next_logits(Tensor(nullptr, {batch.sequences, classifier_->table->local[0]}, DType::f32, meta), {ids, ids, ids, ids});
 }
 
 void Decoder::take_memory(const DecoderLayout& layout) {

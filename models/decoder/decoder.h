@@ -29,6 +29,8 @@ class Decoder : public nn::Model {
   void allocate(const DecoderLayout& layout);
   // Initial values: a function of the seed, names and logical indices, and of the outliers that the config plants.
   void initialise(uint64_t seed);
+  // On the meta device: visits every allocation of a real step, so that activation_bytes() is what one takes.
+  void rehearse();
 
   nn::ParameterSet& parameters() override { return parameters_; }
   void refresh() override;
@@ -43,6 +45,10 @@ class Decoder : public nn::Model {
   int64_t packed_bytes() const override;
 
   const DecoderConfig& config() const { return config_; }
+  // What attention kept of the last micro-batch of a training step; without recomputation.
+  const nn::Attention::Saved& attention_saved(int64_t layer) const {
+    return training_saved_.blocks[size_t(layer)].attention;
+  }
   nn::Embedding& embedding() { return *embedding_; }
   std::vector<std::unique_ptr<nn::TransformerBlock>>& blocks() { return blocks_; }
   nn::Classifier& classifier() { return *classifier_; }

@@ -158,12 +158,25 @@ void describe(Fields& fields, AttentionConfig& c) {
 }
 
 void describe(Fields& fields, RopeScalingConfig& c) {
-  fields.add("kind", c.kind, {.doc = "How frequencies are stretched for longer contexts."});
+  fields.add(
+      "kind", c.kind,
+      {.doc = "How frequencies are stretched for longer contexts: linear; llama3; yarn, also called NTK by parts."});
   fields.add("factor", c.factor, {.doc = "By how much.", .range = at_least(1)});
   fields.add("low_frequency_factor", c.low_frequency_factor, {.doc = "llama3 only.", .range = above(0)});
   fields.add("high_frequency_factor", c.high_frequency_factor, {.doc = "llama3 only.", .range = above(0)});
   fields.add("original_positions", c.original_positions,
              {.doc = "Context the model was trained with; llama3 and yarn.", .unit = "tokens", .range = at_least(1)});
+  fields.add("beta_fast", c.beta_fast,
+             {.doc = "yarn only: pairs that turn more often than this within that context are left alone.",
+              .unit = "turns",
+              .range = above(0)});
+  fields.add("beta_slow", c.beta_slow,
+             {.doc = "yarn only: pairs that turn less often than this are stretched by the whole factor.",
+              .unit = "turns",
+              .range = above(0)});
+  fields.add(
+      "attention_factor", c.attention_factor,
+      {.doc = "yarn only: multiplies cosines and sines.", .range = above(0), .default_text = "0.1 ln(factor) + 1"});
 }
 
 void describe(Fields& fields, RopeConfig& c) {
@@ -175,7 +188,7 @@ void describe(Fields& fields, RopeConfig& c) {
              {.doc = "Share of each head's features that turn, the first ones.",
               .range = {.low = 0, .high = 1, .low_open = true},
               .synonyms = {"partial_rotary_factor"}});
-  fields.add("scaling", c.scaling, {.doc = "Frequency scaling."});
+  fields.add("scaling", c.scaling, {.doc = "Frequency scaling of global layers; local ones are never scaled."});
 }
 
 void describe(Fields& fields, PositionsConfig& c) {
@@ -194,6 +207,8 @@ void describe(Fields& fields, NormConfig& c) {
   fields.add("eps", c.eps, {.doc = "Inside the root.", .range = at_least(0)});
   fields.add("zero_centered", c.zero_centered, {.doc = "The stored weight w means a gain of 1 + w (Gemma)."});
   fields.add("placement", c.placement, {.doc = "Before each sub-layer, after it (OLMo 2), or both (Gemma)."});
+  fields.add("weight_decay", c.weight_decay,
+             {.doc = "Whether these gains and biases are decayed (OLMo 2's released recipe does)."});
 }
 
 void describe(Fields& fields, MlpConfig& c) {
@@ -255,6 +270,8 @@ void describe(Fields& fields, DecoderConfig& c) {
              {.doc = "Attention and feed-forward side by side after one norm (ViT-22B)."});
   fields.add("tie_embeddings", c.tie_embeddings, {.doc = "The head is the embedding table."});
   fields.add("embedding_scale", c.embedding_scale, {.doc = "Factor on embeddings."});
+  fields.add("embedding_decay", c.embedding_decay,
+             {.doc = "Whether embedding tables are decayed (OLMo 2's released recipe spares them)."});
   fields.add("final_softcap", c.final_softcap,
              {.doc = "cap * tanh(logit / cap) before the loss; null: none.", .range = above(0)});
   fields.add("residual", c.residual, {.doc = "Type of the residual stream in bf16 runs."});

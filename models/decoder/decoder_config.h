@@ -85,6 +85,9 @@ struct RopeScalingConfig {
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;
   double original_positions = 8192;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  Auto<double> attention_factor;
 };
 
 struct RopeConfig {
@@ -106,6 +109,7 @@ struct NormConfig {
   double eps = 1e-6;
   bool zero_centered = false;
   nn::NormPlacement placement = nn::NormPlacement::pre;
+  bool weight_decay = false;
 };
 
 struct MlpConfig {
@@ -142,6 +146,7 @@ struct DecoderConfig {
   bool parallel_block = false;
   bool tie_embeddings = false;
   std::variant<EmbeddingScale, double> embedding_scale = EmbeddingScale::none;
+  bool embedding_decay = true;
   std::optional<double> final_softcap;
   ResidualType residual = ResidualType::fp32;
   InitConfig init;

@@ -15,7 +15,8 @@ void llama3(DecoderConfig& c) {
   baseline(c);
   c.norm.eps = 1e-5;
   c.rope.theta = 5e5;
-  c.rope.scaling = {ops::RopeScaling::Kind::llama3, 8, 1, 4, 8192};
+  c.rope.scaling.kind = ops::RopeScaling::Kind::llama3;
+  c.rope.scaling.factor = 8;
 }
 
 void olmo2(DecoderConfig& c) {
@@ -23,6 +24,8 @@ void olmo2(DecoderConfig& c) {
   c.attention.qk_norm.weight_decay = true;
   c.attention.logit_scale.kind = ScaleKind::fixed;
   c.norm.placement = nn::NormPlacement::post;
+  c.norm.weight_decay = true;
+  c.embedding_decay = false;
   c.rope.theta = 5e5;
   c.init = {InitKind::truncated_3sigma, 0.02, OutputScale::none};
 }
@@ -52,12 +55,12 @@ void gemma3(DecoderConfig& c) {
   c.embedding_scale = EmbeddingScale::sqrt_hidden;
 }
 
+// Its block norms are "without bias and centering" (Dehghani et al. 2023): RMS norms. Its QK-Norm subtracts the mean.
 void vit22b(DecoderConfig& c) {
   c.attention.qk_norm.kind = ops::QkNormKind::layer;
   c.attention.qk_norm.weight = nn::QkWeight::shared;
   c.attention.logit_scale.kind = ScaleKind::fixed;
   c.attention.bias = {false, true};
-  c.norm.kind = ops::NormKind::layer;
   c.positions = {PositionKind::none, PositionKind::none, true, 4096};
   c.mlp = {ops::ActivationKind::gelu, true};
   c.parallel_block = true;

@@ -33,7 +33,10 @@ void largest_of_rows(float* largest_of, int64_t count, int64_t width, const nn::
 }  // namespace
 
 TelemetryHook::TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files)
-    : decoder_(decoder), mesh_(mesh), files_(files), heads_(mesh, decoder.config().layers * std::max<int64_t>(4, decoder.blocks()[0]->attention.heads())),
+    : decoder_(decoder),
+      mesh_(mesh),
+      files_(files),
+      heads_(mesh, decoder.config().layers * std::max<int64_t>(4, decoder.blocks()[0]->attention.heads())),
       layers_(decoder.config().layers) {
   const nn::Attention& attention = decoder.blocks()[0]->attention;
   const Shape heads = {layers_, attention.heads()};

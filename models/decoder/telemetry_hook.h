@@ -16,7 +16,8 @@ namespace keel::models {
 
 class TelemetryHook : public train::Hook {
  public:
-  // All outlive this.
+  // All outlive this. Comes after every hook that changes weights: it reads the gains of a step when the one before
+  // ends.
   TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files);
 
   void start(const train::Progress&) override { read_gains(); }

@@ -43,21 +43,17 @@ std::unique_ptr<Communicator> make_split_mpi() {
   return make_mpi()->split(0, -rank);  // all ranks, in reverse order, of a communicator that is gone
 }
 
-// Where the tensors of this rank lie.
-Device place() {
-  Device device = keel::testing::test_device();
-  if (device.kind == DeviceKind::cuda) MPI_Comm_rank(MPI_COMM_WORLD, &device.index);
-  return device;
-}
+using keel::testing::test_device;
+
 bool on_gpu() {
-  return place().kind == DeviceKind::cuda;
+  return test_device().kind == DeviceKind::cuda;
 }
 
 std::unique_ptr<Communicator> make_nccl() {
-  return make_nccl_communicator(make_mpi(), place());
+  return make_nccl_communicator(make_mpi(), test_device());
 }
 std::unique_ptr<Communicator> make_split_nccl() {
-  return make_nccl()->split(0, -place().index);
+  return make_nccl()->split(0, -test_device().index);
 }
 
 std::vector<Kind> kinds() {
@@ -104,7 +100,7 @@ std::vector<T> values(int rank, int64_t elements) {
 template <class T>
 class Data {
  public:
-  explicit Data(int64_t elements) : owner_({elements}, dtype_of<T>(), place()) {}
+  explicit Data(int64_t elements) : owner_({elements}, dtype_of<T>(), test_device()) {}
   Data(const std::vector<T>& values) : Data(int64_t(values.size())) {
     copy(owner_, ConstTensor(values.data(), owner_.tensor.shape(), dtype_of<T>()));
   }
@@ -419,7 +415,7 @@ TEST_P(Contract, DestroyingOrReplacingARequestWaits) {
 // What was started before is input; what is started after the wait sees the output.
 TEST_P(Contract, VerbsRunBetweenWhatTheStreamDoes) {
   Data<float> from = values<float>(rank, 5003), x(5003), to(5003);
-  Stream side(place());
+  Stream side(test_device());
   StreamScope scope(side);
   for (int repeat = 0; repeat < 3; ++repeat) {
     copy(x, from);

@@ -1,0 +1,131 @@
+#include "launch/retrofit.h"
+
+#include <algorithm>
+
+#include "framework/base/log.h"
+#include "framework/train/evaluation.h"
+#include "launch/loaded_state.h"
+#include "models/decoder/calibration.h"
+
+namespace keel {
+namespace {
+
+FullConfig stored_config(const std::string& path, const std::vector<std::string>& overrides) {
+  io::IoThread io;
+  return parse_full_config(checkpoints::read_contents(io, path).state.config, path, overrides);
+}
+
+// The config with another attention, read again so that every rule holds.
+FullConfig changed_config(const FullConfig& config, const models::AttentionConfig& attention, const std::string& path) {
+  FullConfig changed = config;
+  changed.model.attention = attention;
+  changed.run.model = config::to_node(changed.model);
+  return parse_full_config(changed.text(), path, {});
+}
+
+void check_change(const std::string& change) {
+  if (change == "qk_norm=rms") return;
+  if (change == "qk_norm=none")
+    throw input_error(
+        "QK-Norm cannot be taken out: it divides every row of q and k by that row's own length, which no weights can "
+        "do "
+        "(keel convert --fold takes a learned scale into the gains)");
+  throw input_error("--retrofit {}: qk_norm=rms is known", change);
+}
+
+FullConfig retrofitted_config(const FullConfig& config, const std::string& path) {
+  if (config.model.attention.qk_norm.kind != ops::QkNormKind::none)
+    throw input_error("{} has QK-Norm already: {}", path, qk_norm_text(config.model));
+  models::AttentionConfig attention = config.model.attention;
+  attention.qk_norm = {};                                     // rms, scope head, a gain per head
+  attention.logit_scale.kind = models::ScaleKind::automatic;  // per head where there is a norm
+  return changed_config(config, attention, path);
+}
+
+// Runs the model over text, layer by layer what attention was given.
+std::vector<models::CalibratedGains> calibrate(LoadedState& state, const data::Dataset& text, int64_t sequences) {
+  const int64_t length = state.config.run.data.sequence_length;
+  train::StepBatches batches(text, {.micro_sequences = 1, .length = length, .micro_steps = 1},
+                             state.config.run.data.document_mask);
+  const data::ValidationOrder order = text.validation_order();
+  const OwnedTensor sums({4}, DType::f64), factor({1}, DType::f32);
+  std::vector<models::QkCalibration> layers;
+  for (int64_t layer = 0; layer < state.config.model.layers; ++layer) layers.emplace_back(state.config.model, layer);
+  // Spread over the text: neighbours say the same.
+  const int64_t count = std::min(sequences, order.samples());
+  for (int64_t i = 0; i < count; ++i) {
+    const data::SampleId sample = order(i * order.samples() / count);
+    batches.fill({&sample, 1});
+    const nn::TokenBatch batch = batches.micro_batch(0);
+    state.decoder.begin_step();
+    state.decoder.forward_backward(sums, batch, {.factor = factor});
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      const nn::Attention::Saved& saved = state.decoder.attention_saved(int64_t(layer));
+      layers[layer].add(saved.q, saved.k, batch.first_key, {1, length});
+    }
+  }
+  std::vector<models::CalibratedGains> gains;
+  for (const models::QkCalibration& layer : layers) gains.push_back(layer.gains());
+  return gains;
+}
+
+void set(nn::Parameter& parameter, const std::vector<float>& values) {
+  require(parameter.local.elements() == int64_t(values.size()), "{}: {} values", parameter.spec.name, values.size());
+  std::copy(values.begin(), values.end(), parameter.master.as<float>());
+}
+
+// q and k keep their second moments: calibrated gains leave the size of their gradients. Their first ones point along
+// the rows' lengths too, which no longer matter.
+void forget_directions(LoadedState& state, int64_t layer) {
+  for (const char* name : {"attention.q.weight", "attention.k.weight"}) {
+    const Tensor moment = state.moment(state.parameter(layer, name), checkpoints::Part::moment1);
+    std::fill_n(moment.as<float>(), moment.elements(), 0.f);
+  }
+}
+
+double loss_of(LoadedState& state, const data::Dataset& text) {
+  const int64_t length = state.config.run.data.sequence_length;
+  train::Evaluation evaluation(text, {.micro_sequences = 1, .length = length, .micro_steps = 1},
+                               state.config.run.data.document_mask, 256);
+  return evaluation.run(state.decoder, state.mesh).loss;
+}
+
+}  // namespace
+
+void retrofit(const RetrofitOptions& options, comm::World& world) {
+  check_change(options.change);
+  std::vector<std::string> overrides = {"precision=fp32", "model.recompute=none"};
+  if (!options.data.empty()) overrides.push_back("data.valid=" + options.data);
+  const FullConfig before = stored_config(options.from, overrides);
+  const data::Dataset text = open_validation_data(before);
+  const nn::BatchShape batch{1, before.run.data.sequence_length};
+  LoadedState source(world, before, batch, true);
+  source.read(options.from);
+  LoadedState target(world, retrofitted_config(before, options.to), batch, false);
+  target.decoder.parameters().initialise(uint64_t(before.run.seed));
+  target.take(source);
+  // What the file says is the run's own config, not this start's.
+  target.run.config = retrofitted_config(stored_config(options.from, {}), options.to).text();
+  const double loss_before = loss_of(source, text);
+  double error = 0;
+  if (options.calibrate) {
+    const auto gains = calibrate(source, text, options.sequences);
+    for (int64_t layer = 0; layer < before.model.layers; ++layer) {
+      set(target.parameter(layer, "attention.q_norm.weight"), gains[size_t(layer)].q);
+      set(target.parameter(layer, "attention.k_norm.weight"), gains[size_t(layer)].k);
+      set(target.parameter(layer, "attention.logit_scale.weight"), gains[size_t(layer)].scale);
+      error = std::max(error, gains[size_t(layer)].error);
+    }
+  }
+  if (target.has_moments())
+    for (int64_t layer = 0; layer < before.model.layers; ++layer) forget_directions(target, layer);
+  target.decoder.parameters().round_to_compute();
+  target.decoder.refresh();
+  log::info("held-out loss {:.4f} before, {:.4f} after; logits differ by at most {:.1f}% in a layer", loss_before,
+            loss_of(target, text), 100 * error);
+  target.write(options.to);
+  log::info("{}: {}; train on with qk_norm {{kind: rms}}, logit_scale {{kind: auto}} and checkpoint.resume={}",
+            options.to, target.run.qk_norm, options.to);
+}
+
+}  // namespace keel

@@ -1,0 +1,176 @@
+// model -> config.json. Whether a family has exactly this block is not listed here but tried: what is written must read
+// back as the same model.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "models/decoder/hugging_face.h"
+
+namespace keel::models {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Family {
+  Preset preset;
+  const char *type, *architecture;
+};
+constexpr Family kFamilies[] = {{Preset::llama3, "llama", "LlamaForCausalLM"},
+                                {Preset::olmo2, "olmo2", "Olmo2ForCausalLM"},
+                                {Preset::qwen3, "qwen3", "Qwen3ForCausalLM"},
+                                {Preset::gemma3, "gemma3_text", "Gemma3ForCausalLM"}};
+
+Json scaling_of(const RopeScalingConfig& s) {
+  switch (s.kind) {
+    case ops::RopeScaling::Kind::linear:
+      return {{"rope_type", "linear"}, {"factor", s.factor}};
+    case ops::RopeScaling::Kind::llama3:
+      return {{"rope_type", "llama3"},
+              {"factor", s.factor},
+              {"low_freq_factor", s.low_frequency_factor},
+              {"high_freq_factor", s.high_frequency_factor},
+              {"original_max_position_embeddings", int64_t(s.original_positions)}};
+    case ops::RopeScaling::Kind::yarn: {
+      Json json = {{"rope_type", "yarn"},
+                   {"factor", s.factor},
+                   {"original_max_position_embeddings", int64_t(s.original_positions)},
+                   {"beta_fast", s.beta_fast},
+                   {"beta_slow", s.beta_slow}};
+      if (!s.attention_factor.is_auto()) json["attention_factor"] = s.attention_factor.value();
+      return json;
+    }
+    default:
+      return nullptr;
+  }
+}
+
+Json layer_types(const DecoderConfig& c) {
+  Json types = Json::array();
+  for (int64_t layer = 0; layer < c.layers; ++layer)
+    types.push_back(c.layer_kind(layer) == LayerKind::local ? "sliding_attention" : "full_attention");
+  return types;
+}
+
+void add_windows(Json& json, const DecoderConfig& c, const Family& family) {
+  const bool gemma = family.preset == Preset::gemma3;
+  if (!gemma && family.preset != Preset::qwen3) return;
+  json["layer_types"] = layer_types(c);
+  json["sliding_window"] = c.attention.window ? Json(*c.attention.window) : gemma ? Json(4096) : Json();
+  if (!gemma) json["use_sliding_window"] = c.attention.window.has_value();
+}
+
+// One over the square of the logit scale, as the whole number that it stands for where there is one.
+Json query_scalar(const DecoderConfig& c) {
+  const double scale = c.initial_scale(0), scalar = 1 / (scale * scale);
+  const int64_t whole = std::llround(scalar);
+  return whole > 0 && std::abs(1 / std::sqrt(double(whole)) - scale) < 1e-12 * scale ? Json(whole) : Json(scalar);
+}
+
+Json config_of(const DecoderConfig& c, const Family& family, const std::string& element_type) {
+  const bool gemma = family.preset == Preset::gemma3;
+  Json json = {{"architectures", {family.architecture}},
+               {"model_type", family.type},
+               {"vocab_size", c.vocab.value()},
+               {"hidden_size", c.hidden},
+               {"intermediate_size", c.ffn},
+               {"num_hidden_layers", c.layers},
+               {"num_attention_heads", c.attention.heads},
+               {"num_key_value_heads", c.kv_heads()},
+               {"head_dim", c.head_dim()},
+               {"max_position_embeddings", c.positions.max_positions},
+               {"rms_norm_eps", c.norm.eps},
+               {"rope_theta", c.rope.theta},
+               {"rope_scaling", scaling_of(c.rope.scaling)},
+               {"attention_bias", c.attention.bias.qkv},
+               {"attention_dropout", 0.0},
+               {"tie_word_embeddings", c.tie_embeddings},
+               {"torch_dtype", element_type}};
+  const bool silu = c.mlp.kind == ops::ActivationKind::swiglu;
+  json[gemma ? "hidden_activation" : "hidden_act"] = silu ? "silu" : "gelu_pytorch_tanh";
+  if (family.preset == Preset::llama3) json["mlp_bias"] = c.mlp.bias;
+  add_windows(json, c, family);
+  if (!gemma) return json;
+  json["rope_local_base_freq"] = c.rope.local_theta.value_or(1e4);
+  json["query_pre_attn_scalar"] = query_scalar(c);
+  json["final_logit_softcapping"] = c.final_softcap ? Json(*c.final_softcap) : Json();
+  json["attn_logit_softcapping"] = c.attention.logit_softcap ? Json(*c.attention.logit_softcap) : Json();
+  return json;
+}
+
+// Without what config.json does not hold: names, initial values, how it is trained. What says the same in two ways says
+// it in one.
+DecoderConfig essence(DecoderConfig c) {
+  const DecoderConfig none;
+  c.preset = none.preset;
+  c.pad_vocab_to = none.pad_vocab_to;
+  c.attention.kv_heads = c.kv_heads();
+  c.attention.head_dim = c.head_dim();
+  c.attention.qk_norm.weight_init = none.attention.qk_norm.weight_init;
+  c.attention.qk_norm.weight_decay = none.attention.qk_norm.weight_decay;
+  c.attention.qk_norm.clip_weight = {};
+  if (c.scale_kind(0) == nn::LogitScaleKind::fixed) {  // the number that it is, to what a root and its square lose
+    c.attention.logit_scale.kind = ScaleKind::fixed;
+    c.attention.logit_scale.init = double(float(c.initial_scale(0)));
+  }
+  if (c.attention.qk_norm.kind == ops::QkNormKind::none) c.attention.qk_norm = {.kind = ops::QkNormKind::none};
+  std::vector<LayerKind> kinds;
+  for (int64_t layer = 0; layer < c.layers; ++layer) kinds.push_back(c.layer_kind(layer));
+  c.layer_pattern = kinds;
+  c.positions.max_positions = none.positions.max_positions;
+  c.norm.weight_decay = none.norm.weight_decay;
+  c.embedding_decay = none.embedding_decay;
+  c.residual = none.residual;
+  c.init = none.init;
+  c.recompute = none.recompute;
+  return c;
+}
+
+void add_differences(std::vector<std::string>& lines, const config::Node& ours, const config::Node& theirs) {
+  for (const std::string& key : ours.keys()) {
+    if (ours[key].kind() == config::Node::Kind::map && ours[key].size() > 0)
+      add_differences(lines, ours[key], theirs[key]);
+    else if (config::print_line(ours[key]) != config::print_line(theirs[key]))
+      lines.push_back(fmt::format("model.{} is {}, not {}", ours[key].path(), config::print_line(ours[key]),
+                                  config::print_line(theirs[key])));
+  }
+}
+
+// What of `ours` does not come back from that config.json; nothing where the family refuses it altogether.
+std::optional<std::vector<std::string>> differences(const DecoderConfig& ours, const std::string& json) {
+  DecoderConfig theirs;
+  try {
+    theirs = read_hugging_face_config(json, "config.json").decoder;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  std::vector<std::string> lines;
+  const auto tree = [](const DecoderConfig& c) {
+    return config::parse(config::print(config::to_node(essence(c))), "model");
+  };
+  add_differences(lines, tree(ours), tree(theirs));
+  return lines;
+}
+
+}  // namespace
+
+std::string hugging_face_config(const DecoderConfig& decoder, const std::string& element_type,
+                                std::optional<int64_t> end_of_text) {
+  std::vector<std::string> best;
+  const char* nearest = nullptr;
+  for (const Family& family : kFamilies) {
+    Json json = config_of(decoder, family, element_type);
+    json["bos_token_id"] = json["pad_token_id"] = nullptr;
+    json["eos_token_id"] = end_of_text ? Json(*end_of_text) : Json();
+    const std::string text = json.dump(2) + "\n";
+    const auto lines = differences(decoder, text);
+    if (lines && lines->empty()) return text;
+    if (lines && (!nearest || lines->size() < best.size())) {
+      nearest = family.type;
+      best = *lines;
+    }
+  }
+  if (!nearest) throw input_error("transformers has no family with a block like this one");
+  throw input_error("transformers has no family with this block; nearest is {}, but there {}", nearest,
+                    fmt::join(best, "; "));
+}
+
+}  // namespace keel::models

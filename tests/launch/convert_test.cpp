@@ -1,0 +1,230 @@
+// keel convert, both ways: what is imported and exported again is the same bits; what does not fit is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoints/safetensors/model_files.h"
+#include "checkpoints/safetensors/writer.h"
+#include "framework/io/files.h"
+#include "framework/tensor/dtype.h"
+#include "tests/framework/io/scratch.h"
+#include "tests/support/command.h"
+
+namespace keel::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoints::safetensors::ModelFiles;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kFamilies = KEEL_GOLDEN "/families/";
+
+struct Weight {
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+  bool operator==(const Weight&) const = default;
+};
+using Weights = std::map<std::string, Weight>;
+
+class Convert : public ::testing::Test {
+ protected:
+  Ended keel(const std::string& arguments, int ranks = 0) {
+    const std::string launcher =
+        ranks > 0 ? fmt::format("{} --oversubscribe --bind-to none -n {} ", MPIRUN, ranks) : "";
+    return run_command(fmt::format("env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {}{} {}", launcher,
+                                   KEEL_PROGRAM, arguments));
+  }
+  void convert(const std::string& arguments, int ranks = 0) {
+    const Ended ended = keel("convert " + arguments, ranks);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+  }
+  static Weights weights_of(const std::string& path) {
+    const ModelFiles files(path);
+    Weights weights;
+    for (const std::string& name : files.names()) {
+      Weight& weight = weights[name];
+      weight.shape = files.find(name)->shape;
+      weight.values.resize(size_t(files.find(name)->elements()));
+      files.read(name, 0, weight.values);
+    }
+    return weights;
+  }
+  // A folder with qwen3's config and tokenizer and other weights.
+  std::string model_with(const Weights& weights, const std::string& name,
+                         const std::function<void(json&)>& change = {}) {
+    const std::string target = folder / name;
+    fs::create_directories(target);
+    json config = json::parse(std::ifstream(kFamilies + "qwen3/config.json"));
+    if (change) change(config);
+    io::write_file(target + "/config.json", config.dump());
+    std::vector<checkpoints::safetensors::NamedShape> shapes;
+    std::vector<std::vector<float>> values;
+    for (const auto& [key, weight] : weights) {
+      shapes.push_back({key, weight.shape});
+      values.push_back(weight.values);
+    }
+    checkpoints::safetensors::write_model(shapes, [&](size_t i) { return values[i]; }, {.folder = target});
+    return target;
+  }
+  std::string refusal(const std::string& from) {
+    const Ended ended = keel("convert " + from + " " + (folder / "refused.h5"));
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    EXPECT_FALSE(fs::exists(folder / "refused.h5"));
+    return ended.output;
+  }
+
+  io::Scratch folder;
+};
+
+TEST_F(Convert, ThereAndBackIsTheSameBits) {
+  for (const char* family : {"llama3", "olmo2", "qwen3", "qwen3_yarn", "gemma3"}) {
+    const std::string h5 = folder / (std::string(family) + ".h5"), back = folder / family;
+    convert(kFamilies + family + " " + h5);
+    convert(h5 + " " + back);
+    EXPECT_TRUE(weights_of(kFamilies + family) == weights_of(back)) << family;
+    // And again from there: the same model, config included.
+    const std::string again = folder / (std::string(family) + "-again.h5");
+    convert(back + " " + again);
+    const auto model = [&](const std::string& path) {
+      const std::string text = keel("inspect --config " + path).output;
+      return text.substr(text.find("model:"), text.find("data:") - text.find("model:"));
+    };
+    EXPECT_EQ(model(h5), model(again)) << family;
+    EXPECT_EQ(run_command("h5diff -q " + h5 + " " + again + " /parameters").code, 0) << family;
+  }
+}
+
+TEST_F(Convert, OnSeveralRanksAndInSeveralFiles) {
+  convert(kFamilies + "olmo2 " + (folder / "one.h5"));
+  convert(kFamilies + "olmo2 " + (folder / "four.h5"), 4);
+  EXPECT_EQ(run_command(fmt::format("h5diff -q {} {} /parameters", folder / "one.h5", folder / "four.h5")).code, 0);
+  convert((folder / "four.h5") + " " + (folder / "files") + " --file-bytes 20000");
+  EXPECT_TRUE(fs::exists(folder / "files/model.safetensors.index.json"));
+  EXPECT_TRUE(weights_of(kFamilies + "olmo2") == weights_of(folder / "files"));
+  EXPECT_THAT(keel("convert " + (folder / "one.h5") + " " + (folder / "files")).output, HasSubstr("holds a model"));
+}
+
+// Neighbouring pairs: rows of q and k and their gains move together, and come back (CASES R80).
+TEST_F(Convert, InterleavedPairs) {
+  const Weights original = weights_of(kFamilies + "qwen3");
+  convert(kFamilies + "qwen3 " + (folder / "halves.h5"));
+  convert((folder / "halves.h5") + " " + (folder / "pairs") + " --rotary interleaved");
+  const Weights pairs = weights_of(folder / "pairs");
+  for (const char* name : {"self_attn.q_proj.weight", "self_attn.k_norm.weight"}) {
+    const std::string key = std::string("model.layers.0.") + name;
+    const std::vector<float>&a = original.at(key).values, &b = pairs.at(key).values;
+    const size_t row = original.at(key).shape.size() > 1 ? 32 : 1;
+    for (size_t i = 0; i < row; ++i) {
+      EXPECT_EQ(a[3 * row + i], b[6 * row + i]) << name;        // the first half's fourth feature
+      EXPECT_EQ(a[(8 + 3) * row + i], b[7 * row + i]) << name;  // and the second half's, beside it
+    }
+  }
+  EXPECT_EQ(pairs.at("model.layers.0.self_attn.v_proj.weight"), original.at("model.layers.0.self_attn.v_proj.weight"));
+  convert((folder / "pairs") + " " + (folder / "back.h5"));  // the file says it
+  EXPECT_EQ(run_command(fmt::format("h5diff -q {} {} /parameters", folder / "halves.h5", folder / "back.h5")).code, 0);
+}
+
+TEST_F(Convert, JoinedProjectionsAndOtherPrefixes) {
+  Weights joined;
+  for (const auto& [name, weight] : weights_of(kFamilies + "qwen3")) joined["language_model." + name] = weight;
+  const auto join = [&](const std::string& whole, std::initializer_list<const char*> parts) {
+    Weight& target = joined[whole];
+    for (const char* part : parts) {
+      const Weight weight = joined.at(part);
+      joined.erase(part);
+      target.shape = {(target.shape.empty() ? 0 : target.shape[0]) + weight.shape[0], weight.shape[1]};
+      target.values.insert(target.values.end(), weight.values.begin(), weight.values.end());
+    }
+  };
+  for (const std::string layer : {"language_model.model.layers.0.", "language_model.model.layers.1."}) {
+    const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
+    join(attention + "qkv_proj.weight", {(attention + "q_proj.weight").c_str(), (attention + "k_proj.weight").c_str(),
+                                         (attention + "v_proj.weight").c_str()});
+    join(mlp + "gate_up_proj.weight", {(mlp + "gate_proj.weight").c_str(), (mlp + "up_proj.weight").c_str()});
+  }
+  convert(model_with(joined, "joined") + " " + (folder / "joined.h5"), 2);
+  convert((folder / "joined.h5") + " " + (folder / "split"));
+  EXPECT_TRUE(weights_of(folder / "split") == weights_of(kFamilies + "qwen3"));
+}
+
+TEST_F(Convert, NamesWhatDoesNotFit) {  // CASES R10, R78
+  const Weights good = weights_of(kFamilies + "qwen3");
+  Weights bad = good;
+  bad.erase("model.layers.1.self_attn.k_norm.weight");
+  bad["model.layers.7.extra"] = {{1}, {0}};
+  bad["model.norm.weight"] = {{31}, std::vector<float>(31)};
+  const std::string message = refusal(model_with(bad, "bad"));
+  EXPECT_THAT(message, HasSubstr("model.layers.1.self_attn.k_norm.weight is missing"));
+  EXPECT_THAT(message, HasSubstr("model.layers.7.extra is not expected"));
+  EXPECT_THAT(message, HasSubstr("model.norm.weight is [31] there, and [32] is needed"));
+  EXPECT_THAT(message, Not(HasSubstr("q_proj")));
+
+  Weights extra = good;
+  extra["model.layers.7.extra"] = {{1}, {0}};
+  convert(model_with(extra, "extra") + " " + (folder / "extra.h5") + " --allow-unexpected");
+
+  // Tied: a head that equals the embedding is no harm, another is; untied: it must be there.
+  Weights tied = good;
+  tied["lm_head.weight"] = good.at("model.embed_tokens.weight");
+  convert(model_with(tied, "tied") + " " + (folder / "tied.h5"));
+  tied["lm_head.weight"].values[77] += 1;
+  EXPECT_THAT(refusal(model_with(tied, "differs")), HasSubstr("lm_head.weight differs from model.embed_tokens.weight"));
+  EXPECT_THAT(refusal(model_with(good, "untied", [](json& c) { c["tie_word_embeddings"] = false; })),
+              HasSubstr("lm_head.weight is missing"));
+  convert(model_with(tied, "both", [](json& c) { c["tie_word_embeddings"] = false; }) + " " + (folder / "both.h5"));
+}
+
+TEST_F(Convert, RefusesConfigsThatItCannotDo) {
+  const Weights good = weights_of(kFamilies + "qwen3");
+  int number = 0;
+  const auto with = [&](const std::function<void(json&)>& change) {
+    return refusal(model_with(good, fmt::format("config{}", ++number), change));
+  };
+  EXPECT_THAT(with([](json& c) { c["model_type"] = "qwen9"; }), HasSubstr("did you mean qwen3"));
+  EXPECT_THAT(with([](json& c) { c.erase("hidden_size"); }), HasSubstr("hidden_size: is missing"));
+  EXPECT_THAT(with([](json& c) { c["hidden_size"] = "32"; }), HasSubstr("hidden_size: must be a whole number"));
+  EXPECT_THAT(with([](json& c) { c["hidden_act"] = "relu"; }), HasSubstr("'relu' is not known"));
+  EXPECT_THAT(with([](json& c) { c["rope_parameters"]["rope_type"] = "longrope"; }), HasSubstr("'longrope'"));
+  EXPECT_THAT(with([](json& c) { c["num_key_value_heads"] = 3; }), HasSubstr("3 KV heads do not divide 4 heads"));
+}
+
+// A tokenizer comes along, generation needs nothing else, and the greedy text is that of transformers.
+TEST_F(Convert, GeneratesWithTheModelsTokenizer) {
+  const json greedy = json::parse(std::ifstream(kFamilies + "qwen3/greedy.json"));
+  const std::string prompt = greedy["prompt"];
+  std::string expected = prompt;
+  for (int byte : greedy["bytes"]) expected += char(byte);
+  convert(kFamilies + "qwen3 " + (folder / "model.h5"));
+  const std::string arguments =
+      "generate " + (folder / "model.h5") + " --temperature 0 --tokens 24 --prompt '" + prompt + "'";
+  EXPECT_EQ(keel(arguments).output, expected + "\n");
+  fs::create_directory(folder / "elsewhere");
+  for (const char* name : {"model.h5", "model-tokenizer"})
+    fs::rename(folder / name, folder / (std::string("elsewhere/") + name));
+  EXPECT_EQ(keel(arguments.substr(0, 9) + (folder / "elsewhere/model.h5") +
+                 arguments.substr(9 + (folder / "model.h5").size()))
+                .output,
+            expected + "\n");
+}
+
+// Types round once, to nearest even; a bf16 model is imported exactly.
+TEST_F(Convert, ExportsHalfTypes) {
+  convert(kFamilies + "llama3 " + (folder / "a.h5"));
+  convert((folder / "a.h5") + " " + (folder / "bf16") + " --type bf16");
+  convert((folder / "bf16") + " " + (folder / "b.h5"));
+  convert((folder / "b.h5") + " " + (folder / "again") + " --type bf16");
+  const Weights weights = weights_of(kFamilies + "llama3"), rounded = weights_of(folder / "bf16");
+  for (const auto& [name, weight] : weights)
+    for (size_t i = 0; i < weight.values.size(); ++i)
+      ASSERT_EQ(rounded.at(name).values[i], float(bf16(weight.values[i]))) << name;
+  EXPECT_TRUE(rounded == weights_of(folder / "again"));
+  EXPECT_THAT(keel("inspect --config " + (folder / "b.h5")).output, HasSubstr("precision: bf16"));
+}
+
+}  // namespace
+}  // namespace keel::testing

@@ -1,0 +1,52 @@
+// configs/families: every file reads, and has as many parameters as the published model.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "launch/run_setup.h"
+
+namespace keel {
+namespace {
+
+const std::string kFolder = KEEL_SOURCE_DIR "/configs/families/";
+
+// As transformers counts a model of that config.json, a tied head once.
+const std::map<std::string, int64_t> kParameters = {
+    {"llama3-8b", 8'030'261'248},   {"llama3-70b", 70'553'706'496}, {"olmo2-1b", 1'484'916'736},
+    {"olmo2-7b", 7'298'617'344},    {"olmo2-13b", 13'716'198'400},  {"olmo2-32b", 32'234'279'936},
+    {"qwen3-0.6b", 596'049'920},    {"qwen3-1.7b", 1'720'574'976},  {"qwen3-8b", 8'190'735'360},
+    {"qwen3-32b", 32'762'123'264},  {"gemma3-1b", 999'885'952},     {"gemma3-4b", 3'880'263'168},
+    {"gemma3-12b", 11'766'034'176}, {"gemma3-27b", 27'009'346'304}};
+
+TEST(FamilyConfigs, AllReadAndCount) {
+  size_t counted = 0, files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    const std::string name = entry.path().stem();
+    const FullConfig config = read_full_config(entry.path(), {});
+    const int64_t parameters = models::Decoder(config.model).cost(1).parameters;
+    ++files;
+    if (const auto published = kParameters.find(name); published != kParameters.end()) {
+      EXPECT_EQ(parameters, published->second) << name;
+      ++counted;
+    } else {
+      EXPECT_TRUE(name.ends_with("-tiny")) << name;
+      EXPECT_LT(parameters, 1'000'000) << name;
+    }
+  }
+  EXPECT_EQ(counted, kParameters.size());
+  EXPECT_EQ(files, kParameters.size() + 7);
+}
+
+TEST(FamilyConfigs, WeightsInQkNorm) {  // QKNORM.md section 4
+  const auto count = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"model.attention.qk_norm.kind=rms", "model.attention.qk_norm.weight=per_head",
+                                       "model.attention.logit_scale.kind=fixed"});
+    return models::Decoder(read_full_config(kFolder + "llama3-70b.yaml", overrides).model).cost(1).qk_norm_parameters;
+  };
+  EXPECT_EQ(count({}), 737'280);
+  EXPECT_EQ(count({"model.attention.kv_heads=64"}), 1'310'720);
+}
+
+}  // namespace
+}  // namespace keel
