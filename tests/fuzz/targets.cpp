@@ -1,7 +1,9 @@
 #include "tests/fuzz/targets.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "checkpoints/reader.h"
