@@ -303,10 +303,8 @@ void describe(Fields& fields, SpikeConfig& c) {
               .on_resume = changeable});
   fields.add(
       "gradient_deviation_floor", c.gradient_deviation_floor,
-      {.doc =
-           "The same for gradient norms, which are long-tailed and clipped: 1.5 with 6 sigmas lets up to 10 times the "
-           "mean "
-           "pass. Such spikes alone are skipped, but never lead to the next rung: where they stay, they are let pass.",
+      {.doc = "The same for gradient norms, which are long-tailed and clipped: 4 with 6 sigmas lets up to 25 times the "
+              "mean pass. Such spikes are skipped but never lead to the next rung: where they stay, they are let pass.",
        .range = above(0),
        .on_resume = changeable});
   fields.add("update_deviation_floor", c.update_deviation_floor,

@@ -104,7 +104,7 @@ struct SpikeConfig {
   int64_t min_history = 128;
   double sigmas = 6;
   double deviation_floor = 1e-3;
-  double gradient_deviation_floor = 1.5;
+  double gradient_deviation_floor = 4;
   double update_deviation_floor = 0.25;
 };
 

@@ -27,7 +27,7 @@ struct HeadLimits {
 struct SignalOptions {
   bool spikes = true;  // also finite values far above the recent mean; false: only what is not finite
   SpikeOptions spike;  // of the loss
-  double gradient_deviation_floor = 1.5;
+  double gradient_deviation_floor = 4;
   double update_deviation_floor = 0.25;
   HeadLimits heads;
 };

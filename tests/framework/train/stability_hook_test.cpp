@@ -108,7 +108,7 @@ TEST(StabilityHook, AHighGradientNormAloneNeverClimbs) {
   StabilityHook hook(options);
   for (int i = 0; i < 40; ++i) EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
   std::vector<Action> actions;
-  for (int i = 0; i < 100; ++i) actions.push_back(walk(hook, step(3, 30)));
+  for (int i = 0; i < 100; ++i) actions.push_back(walk(hook, step(3, 60)));
   EXPECT_EQ(std::count(actions.begin(), actions.end(), Action::skip), 2);
   EXPECT_EQ(std::count(actions.begin(), actions.end(), Action::proceed), 98);
   EXPECT_EQ(walk(hook, step(3, INFINITY)), Action::skip);
