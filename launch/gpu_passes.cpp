@@ -84,7 +84,7 @@ void time_norm(Timer& timer, Device device, int64_t T, int64_t D) {
   const OwnedTensor x = rows(), branch = rows(), sum = rows(), y = rows();
   const OwnedTensor weight = filled({D}, DType::f32, 1, device), inverse({T}, DType::f32, device);
   timer.time("residual + norm", 8.0 * double(T * D), 0, [&] {
-    ops::residual_norm_forward(y, sum, {{}, inverse}, x, branch, {weight, {}}, {});
+    ops::residual_norm_forward(y, sum, {inverse, {}}, x, branch, {weight, {}}, {});
   });
 }
 
