@@ -223,7 +223,7 @@ TEST_F(SignalsOfHeads, StateComesBack) {
   leaping.largest_logit[2] = 49;
   EXPECT_TRUE(restored.above_limits(leaping));
   leaping = report();
-  leaping.gradient_norm = 9;
+  leaping.gradient_norm = 90;
   EXPECT_TRUE(restored.above_limits(leaping));
 }
 
