@@ -1,5 +1,6 @@
 #include "tests/fuzz/targets.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <filesystem>
