@@ -62,7 +62,8 @@ FullConfig parse_full_config(const std::string& text, const std::string& name, s
 
 FullConfig with_fallback(const FullConfig& config, int64_t taken) {
   if (taken == 0) return config;
-  return read_full_config(config.run.source.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
+  const Node named = config.run.source.with("name", Node::make_text(config.run.name));
+  return read_full_config(named.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
 }
 
 data::Dataset open_training_data(const FullConfig& config) {

@@ -16,10 +16,12 @@ class Signals : public RunFixture {
   Ended interrupted(const std::string& then, const std::string& overrides = "") {
     std::ofstream(directory_ / "interrupt.sh") << fmt::format(R"sh(
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+lines() {{ cat runs/run/metrics.jsonl 2>/dev/null | wc -l; }}
+before=$(lines)
 {} --oversubscribe --bind-to none -n 2 {} train run.yaml name=run train.steps=100000 checkpoint.every=null {} &
 run=$!
 for i in $(seq 600); do
-  [ "$(cat runs/run/metrics.jsonl 2>/dev/null | wc -l)" -ge 10 ] && break
+  [ "$(lines)" -ge $((before + 10)) ] && break
   sleep 0.1
 done
 rank=$(pgrep -P $run | head -n 1)
