@@ -43,6 +43,7 @@ void LoadedState::take(const LoadedState& other) {
   run = other.run;
   run.config = config.text();
   run.qk_norm = qk_norm_text(config.model);
+  run.probe = {};  // the loss that it holds is the other model's
   auto& from = const_cast<LoadedState&>(other).decoder.parameters();
   for (nn::Parameter& parameter : decoder.parameters().all())
     for (nn::Parameter& source : from.all()) {
