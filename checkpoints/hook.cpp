@@ -132,13 +132,13 @@ RunState CheckpointHook::state_at(const train::Progress& progress) {
   return state;
 }
 
-// Not copied: the caller waits for the save.
+// Not copied: the caller waits for the save. What lies on a GPU is always copied.
 void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
   if (options_.before_save) options_.before_save();
   const auto begin = std::chrono::steady_clock::now();
   LocalTensors tensors = this->tensors();
   tensors.weights_only = options_.weights_only;
-  if (copied) {
+  if (copied || tensors.parameters.arenas().front().master.device().kind == DeviceKind::cuda) {
     snapshot_.take(tensors);
     tensors.snapshot = &snapshot_;
   }

@@ -73,12 +73,14 @@ void Snapshot::plan(const LocalTensors& tensors) {
 void Snapshot::take(const LocalTensors& tensors) {
   if (runs_.empty()) plan(tensors);
   const Device device = tensors.parameters.arenas().front().master.device();
+  const Stream stream(device);  // the step's own has come to its end
   auto* next = reinterpret_cast<float*>(memory_.data());
   for (const Run& run : sources_) {
     const Shape shape = {run.count};
-    copy(Tensor(next, shape, DType::f32), ConstTensor(run.data, shape, DType::f32, device));
+    copy_async(Tensor(next, shape, DType::f32), ConstTensor(run.data, shape, DType::f32, device), stream);
     next += run.count;
   }
+  stream.synchronize();
 }
 
 const std::vector<Run>& Snapshot::runs(const nn::Parameter& parameter, Part part) const {

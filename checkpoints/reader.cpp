@@ -7,6 +7,7 @@
 #include "checkpoints/user_block.h"
 #include "framework/io/crc32c.h"
 #include "framework/io/hdf5.h"
+#include "framework/tensor/copy.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -147,7 +148,9 @@ void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Pa
     const std::vector<float>& values = reader.tile(index);
     for (size_t i = next; i < runs.size() && runs[i].logical < end; ++i) {
       const int64_t first = std::max(begin, runs[i].logical), last = std::min(end, runs[i].end());
-      std::copy_n(values.begin() + (first - begin), last - first, runs[i].data + (first - runs[i].logical));
+      const Shape shape = {last - first};
+      copy(Tensor(runs[i].data + (first - runs[i].logical), shape, DType::f32, parameter.master.device()),
+           ConstTensor(values.data() + (first - begin), shape, DType::f32));
     }
     while (next < runs.size() && runs[next].end() <= end) ++next;
   }

@@ -30,7 +30,7 @@ std::string number(double value) {
 
 std::string common(const Scheme& scheme, const std::string& x_label, const std::string& y_label) {
   return fmt::format(
-      "set encoding utf8\nset border 3 lc rgb '{0}'\nset grid lc rgb '{1}' lt 1 lw 0.7\n"
+      "set encoding utf8\nset pointintervalbox 0\nset border 3 lc rgb '{0}'\nset grid lc rgb '{1}' lt 1 lw 0.7\n"
       "set tics nomirror textcolor rgb '{0}'\nset key textcolor rgb '{0}' outside right top Left reverse samplen 2\n"
       "set xlabel {2} textcolor rgb '{0}'\nset ylabel {3} textcolor rgb '{0}'\n",
       scheme.ink, scheme.grid, quoted(x_label), quoted(y_label));

@@ -50,38 +50,38 @@ std::string range_of(const Comparison& comparison) {
   return fmt::format(" over {} from {} to {}", comparison.x_key, comparison.x.front(), comparison.x.back());
 }
 
-// Lines whose interval of differences to the baseline holds 0, and those whose does not.
-void sort_by_interval(const Comparison& comparison, std::vector<std::string>& open, std::vector<std::string>& settled) {
+// A quantity of a line, per seed.
+using Quantity = std::vector<double> (*)(const Line&, std::vector<size_t>*);
+
+// Lines whose difference to the baseline lies beyond its interval, with the numbers, and those whose interval holds 0.
+struct Differences {
+  std::vector<std::string> settled, open;
+};
+
+Differences differences(const Comparison& comparison, Quantity quantity) {
+  Differences result;
   for (size_t i = 0; i < comparison.lines.size(); ++i) {
     const Line& line = comparison.lines[i];
     if (line.baseline == i) continue;
-    const Estimate e = difference(line, comparison.lines[line.baseline], best_losses);
+    const Estimate e = difference(line, comparison.lines[line.baseline], quantity);
     if (!e.half_width) continue;
-    (std::abs(e.mean) > *e.half_width ? settled : open).push_back(line.label);
+    if (std::abs(e.mean) > *e.half_width)
+      result.settled.push_back(fmt::format("{} {:+.3f} ± {:.3f}", line.label, e.mean, *e.half_width));
+    else
+      result.open.push_back(line.label);
   }
+  return result;
 }
 
 std::string joined(const std::vector<std::string>& parts, const char* between) {
   return fmt::format("{}", fmt::join(parts, between));
 }
 
-}  // namespace
-
-Findings findings(const Ablation& ablation) {
-  const Comparison comparison = compare(ablation);
+// What no interval settles, what moves together, what has not ended.
+std::vector<std::string> limits_of(const Ablation& ablation, const Comparison& comparison) {
   const Plan& plan = ablation.plan;
-  std::vector<std::string> parts, limits, open, settled;
-  for (size_t i = 0; i < comparison.lines.size(); ++i)
-    parts.push_back(sentence_of(comparison.lines[i], comparison.lines[i].baseline == i));
-  sort_by_interval(comparison, open, settled);
-  Findings result;
-  result.shown =
-      fmt::format("Shown, in {} of {} cells with {} seed{}{}: {}.", ablation.finished(), plan.cells.size(),
-                  plan.seeds.size(), plan.seeds.size() == 1 ? "" : "s", range_of(comparison), joined(parts, "; "));
-  if (!settled.empty())
-    result.shown.insert(result.shown.size() - 1,
-                        fmt::format("; at their best, {} differ from the baseline beyond the interval over seeds",
-                                    joined(settled, ", ")));
+  std::vector<std::string> limits;
+  const std::vector<std::string> open = differences(comparison, best_losses).open;
   if (plan.seeds.size() < kLeastForInterval)
     limits.push_back("with fewer than 3 seeds no interval can be given, so small differences in loss may be chance");
   else if (!open.empty())
@@ -94,8 +94,27 @@ Findings findings(const Ablation& ablation) {
   if (ablation.finished() < plan.cells.size())
     limits.push_back(fmt::format("{} cells have not ended", plan.cells.size() - ablation.finished()));
   limits.push_back("anything about other sizes, data or longer runs");
-  result.not_shown = fmt::format("Not shown: {}.", joined(limits, "; "));
-  return result;
+  return limits;
+}
+
+}  // namespace
+
+Findings findings(const Ablation& ablation) {
+  const Comparison comparison = compare(ablation);
+  const size_t seeds = ablation.plan.seeds.size();
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < comparison.lines.size(); ++i)
+    parts.push_back(sentence_of(comparison.lines[i], comparison.lines[i].baseline == i));
+  const std::pair<const char*, Quantity> quantities[] = {{"best loss", best_losses}, {"sensitivity", sensitivities}};
+  for (const auto& [name, quantity] : quantities) {
+    const std::vector<std::string> settled = differences(comparison, quantity).settled;
+    if (settled.empty() || (quantity == sensitivities && comparison.x.size() < 2)) continue;
+    parts.push_back(
+        fmt::format("{} against the baseline, beyond the interval over seeds: {}", name, joined(settled, ", ")));
+  }
+  return {fmt::format("Shown, in {} of {} cells with {} seed{}{}: {}.", ablation.finished(), ablation.plan.cells.size(),
+                      seeds, seeds == 1 ? "" : "s", range_of(comparison), joined(parts, "; ")),
+          fmt::format("Not shown: {}.", joined(limits_of(ablation, comparison), "; "))};
 }
 
 }  // namespace keel::lab

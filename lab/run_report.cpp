@@ -56,15 +56,31 @@ bool spans_decades(const HeadRecord& record) {
   return low > 0 && high > 10 * low;
 }
 
-void add_heads(Page& page, const RunRecord& run, const std::string& name, const std::string& title,
-               const std::string& value, const std::string& caption) {
-  const HeadRecord* record = run.head(name);
+// How an array of telemetry.h5 is shown.
+struct HeadPicture {
+  const char* name;  // in the file
+  const char *title, *value, *caption;
+};
+
+constexpr HeadPicture kPictures[] = {
+    {"entropy", "Entropy of attention.", "nats", "Mean over rows; near 0 a head looks at one key only."},
+    {"parallel", "Share of query-key pairs with |cos| > 0.95.", "share", "On a sample of queries."},
+    {"q_gain", "Largest gain of q by head.", "|gain|", ""},
+    {"k_gain", "Largest gain of k by head.", "|gain|", ""},
+    {"logit_scale", "Logit scale by head.", "|g|", ""},
+    {"stream_outliers", "Outliers in the residual stream.", "share", "|x| > 6, on a sample of tokens."},
+    {"stream_kurtosis", "Kurtosis of the residual stream.", "about 0", "3 for a normal distribution."},
+    {"q_rms", "Root mean square of q before the norm.", "rms", ""},
+    {"k_rms", "Root mean square of k before the norm.", "rms", ""}};
+
+void add_heads(Page& page, const RunRecord& run, const HeadPicture& picture) {
+  const HeadRecord* record = run.head(picture.name);
   if (!record) return;
-  page.picture(
-      draw(heat_map(
-          *record,
-          {.name = name + "_heads", .title = title, .value_label = value, .log_color = spans_decades(*record)})),
-      caption);
+  const HeatMap map = heat_map(*record, {.name = std::string(picture.name) + "_heads",
+                                         .title = picture.title,
+                                         .value_label = picture.value,
+                                         .log_color = spans_decades(*record)});
+  page.picture(draw(map), picture.caption);
 }
 
 // logit / bound, in the steps that have both.
@@ -102,20 +118,9 @@ void add_curves(Page& page, const RunRecord& run) {
                           .series = {curve(run, "largest |s|", &StepRecord::largest_logit, 1)},
                           .marks = marks}),
                "Before soft-cap and softmax.");
-  add_heads(page, run, "largest_logit", "Largest logit by layer and head.", "|s|", "");
+  add_heads(page, run, {"largest_logit", "Largest logit by layer and head.", "|s|", ""});
   add_bounds(page, run);
-  add_heads(page, run, "entropy", "Entropy of attention.", "nats",
-            "Mean over rows; near 0 a head looks at one key only.");
-  add_heads(page, run, "parallel", "Share of query-key pairs with |cos| > 0.95.", "share", "On a sample of queries.");
-  add_heads(page, run, "q_gain", "Largest gain of q by head.", "|gain|", "");
-  add_heads(page, run, "k_gain", "Largest gain of k by head.", "|gain|", "");
-  add_heads(page, run, "logit_scale", "Logit scale by head.", "|g|", "");
-  add_heads(page, run, "stream_outliers", "Outliers in the residual stream.", "share",
-            "|x| > 6, on a sample of tokens.");
-  add_heads(page, run, "stream_kurtosis", "Kurtosis of the residual stream.", "about 0",
-            "3 for a normal distribution.");
-  add_heads(page, run, "q_rms", "Root mean square of q before the norm.", "rms", "");
-  add_heads(page, run, "k_rms", "Root mean square of k before the norm.", "rms", "");
+  for (const HeadPicture& picture : kPictures) add_heads(page, run, picture);
   page.picture(draw(Chart{.name = "gradient_norm",
                           .title = "Gradient norm.",
                           .x_label = "step",

@@ -87,6 +87,11 @@ void BenchedStep::forward_backward(StepSeconds& seconds, bool telemetry, bool la
   seconds.backward += settled_seconds() - middle;
 }
 
+double BenchedStep::loss() const {
+  const HostTensor values(numbers_->values.device);
+  return values.tensor().as<double>()[0];
+}
+
 int64_t BenchedStep::arena_bytes() {
   int64_t bytes = 0;
   for (nn::ParameterArena& arena : decoder.parameters().arenas())

@@ -29,6 +29,7 @@ class BenchedStep {
   double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
   const train::BatchSizes& sizes() const { return sizes_; }
   Device device() const { return device_; }
+  double loss() const;  // of the last step
   // Weights, gradients and moments.
   int64_t arena_bytes();
 

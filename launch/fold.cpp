@@ -76,8 +76,7 @@ class Fold {
 }  // namespace
 
 void fold_scale(const std::string& from, const std::string& to, comm::World& world) {
-  io::IoThread io;
-  const FullConfig config = parse_full_config(checkpoints::read_contents(io, from).state.config, from, {});
+  const FullConfig config = stored_config(from, {});
   LoadedState source(world, config, {1, 1}, false), target(world, folded_config(config, to), {1, 1}, false);
   source.read(from);
   target.take(source);

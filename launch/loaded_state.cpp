@@ -18,6 +18,11 @@ void copy_values(const Tensor& to, const Tensor& from) {
 
 }  // namespace
 
+FullConfig stored_config(const std::string& path, const std::vector<std::string>& overrides) {
+  io::IoThread io;
+  return parse_full_config(checkpoints::read_contents(io, path).state.config, path, overrides);
+}
+
 LoadedState::LoadedState(comm::World& world, FullConfig full, nn::BatchShape batch, bool training)
     : config(std::move(full)), mesh(world.all(), 1), group(mesh.tensor()), decoder(config.model), world_(world) {
   if (world.size() > 1) throw input_error("a checkpoint is changed by one rank: start without mpirun");
@@ -38,6 +43,7 @@ void LoadedState::take(const LoadedState& other) {
   run = other.run;
   run.config = config.text();
   run.qk_norm = qk_norm_text(config.model);
+  run.probe = {};  // the loss that it holds is the other model's
   auto& from = const_cast<LoadedState&>(other).decoder.parameters();
   for (nn::Parameter& parameter : decoder.parameters().all())
     for (nn::Parameter& source : from.all()) {

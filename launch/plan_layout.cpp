@@ -67,11 +67,16 @@ double copied_elements(Rehearsal& rehearsal) {
   return elements;
 }
 
-// Forms of the weights beside their compute copies: a CPU without bf16 products widens them, one with them keeps two
-// blocked forms.
+// Forms of the weights that products want beside W itself: what a CPU keeps differs by its instructions, so a small one
+// is made and measured.
 double packed_bytes(Rehearsal& rehearsal, const PlanDevice& device, DType type) {
-  if (device.gpu || type == DType::f32) return 0;
-  return ops::bf16_products_are_native() ? 4.0 * copied_elements(rehearsal) : double(rehearsal.decoder.packed_bytes());
+  if (device.gpu) return 0;
+  constexpr int64_t kSize = 512;
+  const OwnedTensor weight({kSize, kSize}, type);
+  ops::PackedWeight probe;
+  probe.refresh(weight);
+  const double share = double(probe.size_bytes()) / double(kSize * kSize);
+  return share * double(rehearsal.decoder.cost(1).product_parameters) / double(rehearsal.group.size());
 }
 
 // Where bf16 products run as fp32 ones: both factors and the result of a block of at most 2048 x 2048.

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace keel::models {
 namespace {
 
-// How strongly the gains of a head's pairs are held to one another: a share of the mean diagonal of the equations.
+// How strongly the gains of a head's pairs are held to one another: a share of the mean curvature.
 constexpr double kRidge = 0.01;
-// Of a row's weight, this share is spread evenly over the keys that it sees; the rest follows their probabilities.
-constexpr double kEven = 0.05;
+// No step changes a gain by more than this share of the largest one.
+constexpr double kLongestStep = 0.5;
 
 double mean_square(const float* x, int64_t d) {
   double sum = 0;
@@ -37,6 +38,13 @@ std::vector<double> solve_symmetric(std::vector<double> a, std::vector<double> b
   return b;
 }
 
+void softmax(std::vector<double>& logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (double& s : logits) sum += s = std::exp(s - largest);
+  for (double& s : logits) s /= sum;
+}
+
 }  // namespace
 
 // One query and the keys that it sees.
@@ -56,12 +64,7 @@ QkCalibration::QkCalibration(const DecoderConfig& config, int64_t layer)
       scale_(config.initial_scale(layer)),
       softcap_(config.attention.logit_softcap.value_or(0)),
       sums_(size_t(heads_)),
-      k_squares_(size_t(kv_heads_)) {
-  for (Head& head : sums_) {
-    head.a.resize(size_t(units_ * units_));
-    head.b.resize(size_t(units_));
-  }
-}
+      k_squares_(size_t(kv_heads_)) {}
 
 // A rotated pair is one unit, a feature that does not turn another.
 int64_t QkCalibration::unit_of(int64_t feature) const {
@@ -69,46 +72,43 @@ int64_t QkCalibration::unit_of(int64_t feature) const {
   return feature < half ? feature : feature - half;
 }
 
-void QkCalibration::add_equation(Head& head, double weight, const double* units, double logit) {
-  const size_t m = head.b.size();
-  head.target += weight * logit * logit;
-  for (size_t i = 0; i < m; ++i) {
-    head.b[i] += weight * logit * units[i];
-    for (size_t l = 0; l < m; ++l) head.a[i * m + l] += weight * units[i] * units[l];
-  }
+double QkCalibration::capped(double s) const {
+  return softcap_ > 0 ? softcap_ * std::tanh(s / softcap_) : s;
 }
 
-void QkCalibration::add_row(Head& head, const Row& row) {
-  const double q_rms = std::sqrt(mean_square(row.q, d_));
-  const size_t m = size_t(units_);
-  std::vector<double> logits, x(size_t(row.keys) * m);
-  double largest = -HUGE_VAL, sum = 0;
-  for (int64_t j = 0; j < row.keys; ++j) {
-    const float* k = row.k + j * row.key_stride;
-    const double k_rms = std::sqrt(mean_square(k, d_));
-    double* units = x.data() + size_t(j) * m;
+void QkCalibration::add_row(Head& head, const Row& row) const {
+  const double q_square = mean_square(row.q, d_);
+  head.q_squares += q_square;
+  if (head.c.empty()) return;
+  const size_t m = size_t(units_), keys = size_t(row.keys);
+  std::vector<double> x(keys * m), before(keys), after(keys), mean(m);
+  for (size_t j = 0; j < keys; ++j) {
+    const float* k = row.k + int64_t(j) * row.key_stride;
+    const double sizes = std::sqrt(q_square * mean_square(k, d_)) + 1e-30;
     double dot = 0;
     for (int64_t i = 0; i < d_; ++i) {
       dot += double(row.q[i]) * k[i];
-      units[unit_of(i)] += double(row.q[i]) * k[i] / (q_rms * k_rms + 1e-30);
+      x[j * m + size_t(unit_of(i))] += double(row.q[i]) * k[i] / sizes;
     }
-    logits.push_back(scale_ * dot);
-    largest = std::max(largest, softcap_ > 0 ? softcap_ * std::tanh(logits.back() / softcap_) : logits.back());
+    const double s = std::inner_product(head.c.begin(), head.c.end(), x.begin() + ptrdiff_t(j * m), 0.0);
+    before[j] = capped(scale_ * dot);
+    after[j] = capped(s);
+    const double slope = softcap_ > 0 ? 1 - std::pow(after[j] / softcap_, 2) : 1;
+    for (size_t i = 0; i < m; ++i) x[j * m + i] *= slope;
   }
-  const auto exponential = [&](double s) {
-    return std::exp((softcap_ > 0 ? softcap_ * std::tanh(s / softcap_) : s) - largest);
-  };
-  for (double s : logits) sum += exponential(s);
-  std::vector<double> mean(m);
-  double mean_logit = 0;
-  for (size_t j = 0; j < logits.size(); ++j) {
-    const double s = logits[j], weight = (1 - kEven) * exponential(s) / sum + kEven / double(row.keys);
-    mean_logit += weight * s;
-    for (size_t i = 0; i < m; ++i) mean[i] += weight * x[j * m + i];
-    add_equation(head, weight, x.data() + j * m, s);
+  softmax(before);
+  softmax(after);
+  for (size_t j = 0; j < keys; ++j) {
+    const double* units = x.data() + j * m;
+    if (before[j] > 0) head.divergence += before[j] * std::log(before[j] / std::max(after[j], 1e-300));
+    for (size_t i = 0; i < m; ++i) {
+      head.gradient[i] += (after[j] - before[j]) * units[i];
+      mean[i] += after[j] * units[i];
+      for (size_t l = 0; l < m; ++l) head.hessian[i * m + l] += after[j] * units[i] * units[l];
+    }
   }
-  add_equation(head, -1, mean.data(), mean_logit);
-  head.q_squares += q_rms * q_rms;
+  for (size_t i = 0; i < m; ++i)
+    for (size_t l = 0; l < m; ++l) head.hessian[i * m + l] -= mean[i] * mean[l];
 }
 
 void QkCalibration::add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn::BatchShape batch) {
@@ -130,53 +130,63 @@ void QkCalibration::add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn:
   rows_ += batch.tokens();
 }
 
-// c of each unit: close to the one factor that fits best.
-std::vector<double> QkCalibration::solve(const Head& head) const {
+// One of Newton, held back where it is long or where nothing but the ridge decides.
+void QkCalibration::step(Head& head) const {
+  const size_t m = head.c.size();
+  double curvature = 1e-30, mean = 0, largest = 0, longest = 0;
+  for (size_t i = 0; i < m; ++i) {
+    curvature += kRidge * head.hessian[i * m + i] / double(m);
+    mean += head.c[i] / double(m);
+    largest = std::max(largest, std::abs(head.c[i]));
+  }
+  for (size_t i = 0; i < m; ++i) {
+    head.hessian[i * m + i] += curvature;
+    head.gradient[i] += curvature * (head.c[i] - mean);
+  }
+  const std::vector<double> change = solve_symmetric(head.hessian, head.gradient);
+  for (double value : change) longest = std::max(longest, std::abs(value));
+  const double share = std::min(1.0, kLongestStep * largest / std::max(longest, 1e-30));
+  for (size_t i = 0; i < m; ++i) head.c[i] -= share * change[i];
+}
+
+void QkCalibration::improve() {
+  require(rows_ > 0, "a calibration without rows");
   const size_t m = size_t(units_);
-  double all_a = 0, all_b = 0, trace = 0;
-  for (double value : head.a) all_a += value;
-  for (size_t i = 0; i < m; ++i) {
-    all_b += head.b[i];
-    trace += head.a[i * m + i];
+  for (int64_t h = 0; h < heads_; ++h) {
+    Head& head = sums_[size_t(h)];
+    if (passes_ == 0) {
+      const double k_square = k_squares_[size_t(h / (heads_ / kv_heads_))];
+      head.c.assign(m, scale_ * std::sqrt(head.q_squares * k_square) / double(rows_));
+    } else {
+      if (head.divergence < head.least) head.best = head.c;
+      head.least = std::min(head.least, head.divergence);
+      step(head);
+    }
+    head.gradient.assign(m, 0);
+    head.hessian.assign(m * m, 0);
+    head.divergence = 0;
   }
-  const double common = all_a > 0 ? all_b / all_a : 0;
-  std::vector<double> a = head.a, b = head.b;
-  for (size_t i = 0; i < m; ++i) {
-    for (size_t j = 0; j < m; ++j) b[i] -= head.a[i * m + j] * common;
-    a[i * m + i] += kRidge * trace / double(m) + 1e-30;
-  }
-  std::vector<double> c = solve_symmetric(a, b);
-  for (double& value : c) value += common;
-  return c;
+  ++passes_;
 }
 
 CalibratedGains QkCalibration::gains() const {
-  require(rows_ > 0, "a calibration without rows");
+  require(passes_ > 1, "a calibration of {} passes", passes_);
   CalibratedGains out;
   std::vector<double> k_rms;
   for (double squares : k_squares_) k_rms.push_back(std::sqrt(squares / double(rows_)));
   for (double rms : k_rms) out.k.insert(out.k.end(), size_t(d_), float(rms));
-  double error = 0, target = 0;
   for (int64_t h = 0; h < heads_; ++h) {
     const Head& head = sums_[size_t(h)];
-    const std::vector<double> c = solve(head);
-    const size_t m = c.size();
     const double q_rms = std::sqrt(head.q_squares / double(rows_)), k_of_head = k_rms[size_t(h / (heads_ / kv_heads_))];
     double mean = 0;
-    for (double value : c) mean += value / double(m);
+    for (double value : head.best) mean += value / double(units_);
     // The mean of c is the scale's, what differs from it the gains'.
     const double unscaled = scale_ * q_rms * k_of_head;
     const double w = mean > 0.01 * unscaled ? mean / unscaled : 1;
     out.scale.push_back(float(w));
-    for (int64_t i = 0; i < d_; ++i) out.q.push_back(float(c[size_t(unit_of(i))] / (w * scale_ * k_of_head)));
-    for (size_t i = 0; i < m; ++i) {
-      error -= 2 * c[i] * head.b[i];
-      for (size_t j = 0; j < m; ++j) error += c[i] * head.a[i * m + j] * c[j];
-    }
-    error += head.target;
-    target += head.target;
+    for (int64_t i = 0; i < d_; ++i) out.q.push_back(float(head.best[size_t(unit_of(i))] / (w * scale_ * k_of_head)));
+    out.divergence += head.least * double(passes_) / double(rows_ * heads_);
   }
-  out.error = target > 0 ? std::sqrt(std::max(0.0, error) / target) : 0;
   return out;
 }
 

@@ -18,16 +18,16 @@ float largest(std::span<const float> weights, float shift) {
   return largest;
 }
 
-// largest[i] of `count` rows of `width` weights; a weight of one row is every head's, and no weight is a gain of 1.
-void largest_of_rows(float* largest_of, int64_t count, int64_t width, const nn::Parameter* weight, float shift,
+// The largest of each row of `width` weights; a weight of one row is every head's, and no weight is a gain of 1.
+void largest_of_rows(std::span<float> rows, int64_t width, const nn::Parameter* weight, float shift,
                      std::vector<float>& host) {
-  std::fill_n(largest_of, count, 1.f);
+  std::fill(rows.begin(), rows.end(), 1.f);
   if (!weight) return;
   host.resize(size_t(weight->local.elements()));
   copy(Tensor(host.data(), weight->local, DType::f32), weight->compute);
   const bool shared = weight->local.elements() == width;
-  for (int64_t i = 0; i < count; ++i)
-    largest_of[i] = largest(std::span(host).subspan(shared ? 0 : size_t(i * width), size_t(width)), shift);
+  for (size_t i = 0; i < rows.size(); ++i)
+    rows[i] = largest(std::span(host).subspan(shared ? 0 : i * size_t(width), size_t(width)), shift);
 }
 
 }  // namespace
@@ -70,9 +70,9 @@ void TelemetryHook::read_gains(int64_t layer) {
   float* q = q_gains_.tensor.as<float>() + layer * H;
   float* k = k_gains_.tensor.as<float>() + layer * G;
   float* scale = scales_.tensor.as<float>() + layer * H;
-  largest_of_rows(q, H, d, attention.qk_norm.q_weight, shift, weights_);
-  largest_of_rows(k, G, d, attention.qk_norm.k_weight, shift, weights_);
-  largest_of_rows(scale, H, 1, attention.logit_scale, 0, weights_);
+  largest_of_rows({q, size_t(H)}, d, attention.qk_norm.q_weight, shift, weights_);
+  largest_of_rows({k, size_t(G)}, d, attention.qk_norm.k_weight, shift, weights_);
+  largest_of_rows({scale, size_t(H)}, 1, attention.logit_scale, 0, weights_);
   // A rank that owns a query head holds the gains of the KV head that it meets.
   float* bounds = bounds_.tensor.as<float>() + layer * H;
   const auto factor = float(factors_[size_t(layer)]);

@@ -33,8 +33,10 @@ DEFAULTS = {
     "mlp": {"kind": "swiglu", "bias": False}}
 # Keys of a full config that change no formula here: initial values, rounding, and what happens after an update.
 WITHOUT_EFFECT = {"preset", "init", "weight_init", "cast", "weight_decay", "clip_weight", "clip", "residual", "recompute",
+                  "embedding_decay",
                   # of a scaling, which is refused unless its kind is none
-                  "factor", "low_frequency_factor", "high_frequency_factor", "original_positions"}
+                  "factor", "low_frequency_factor", "high_frequency_factor", "original_positions", "beta_fast",
+                  "beta_slow", "attention_factor"}
 
 
 def with_defaults(given, defaults=DEFAULTS, path="model"):

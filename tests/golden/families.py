@@ -27,11 +27,12 @@ HERE = pathlib.Path(__file__).parent / "families"
 SMALL = dict(num_hidden_layers=2, vocab_size=50, bos_token_id=None, eos_token_id=None, pad_token_id=None,
              max_position_embeddings=64, attn_implementation="eager")
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
+# Of its four pairs one turns unscaled, one lies on the ramp (a wave of 167 positions), two are stretched.
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64, "rope_theta": 5e5}
+          "original_max_position_embeddings": 256, "rope_theta": 5e5}
 CASES = {
-    "llama3": LlamaConfig(**SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
-                          rms_norm_eps=1e-5, rope_parameters=LLAMA3),
+    "llama3": LlamaConfig(**{**SMALL, "max_position_embeddings": 512}, hidden_size=32, intermediate_size=48,
+                          num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, rope_parameters=LLAMA3),
     # Full-width QK-Norm, with fewer KV heads than four ranks.
     "olmo2": Olmo2Config(**SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
                          rms_norm_eps=1e-6, rope_parameters={"rope_type": "default", "rope_theta": 5e5}),

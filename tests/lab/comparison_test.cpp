@@ -104,6 +104,7 @@ TEST(Findings, SayWhatTheNumbersSay) {
   EXPECT_THAT(found.shown, HasSubstr("none (baseline): largest logit 2e+04, 9 of 9 cells lost, sensitivity 1.333"));
   EXPECT_THAT(found.shown,
               HasSubstr("rms: largest logit 20 (at most 50% of its bound), 0 of 9 cells lost, sensitivity 0.000"));
+  EXPECT_THAT(found.shown, HasSubstr("sensitivity against the baseline, beyond the interval over seeds: rms -1.333"));
   EXPECT_THAT(found.not_shown, HasSubstr("that rms differs from the baseline in its best loss: the interval holds 0"));
 }
 
@@ -111,7 +112,8 @@ TEST(Findings, ClaimADifferenceOnlyBeyondTheInterval) {
   const Findings found = findings(study([](bool rms, size_t x, size_t seed) {
     return 2 + double(x) + 0.01 * double(seed) - (rms ? 0.5 + 0.001 * double(seed) : 0);
   }));
-  EXPECT_THAT(found.shown, HasSubstr("at their best, rms differ from the baseline beyond the interval"));
+  EXPECT_THAT(found.shown,
+              HasSubstr("best loss against the baseline, beyond the interval over seeds: rms -0.501 ± 0.002"));
   EXPECT_THAT(found.not_shown, Not(HasSubstr("that rms differs")));
   Ablation one = study(usual);
   one.plan.seeds = {4};

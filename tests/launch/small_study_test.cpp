@@ -66,6 +66,19 @@ TEST_F(SmallStudy, OnlyQkNormHoldsTheLogits) {
   }
 }
 
+// Four of 32 features with deviation 0.02 * 1000: the share of them beyond 6 is that of a normal value beyond 0.3, 76%.
+TEST_F(SmallStudy, PlantedOutliersAreSeen) {
+  io::IoThread io;
+  for (auto [factor, share] : {std::pair(1, 0.0), {1000, 0.76 * 4 / 32}}) {
+    const std::string name = fmt::format("factor{}", factor);
+    const Ended ended = keel(fmt::format(
+        "train run.yaml train.steps=5 'model.init.outliers={{features: 4, factor: {}}}' name={}", factor, name));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    const lab::RunRecord run = lab::read_run(io, (directory_ / "runs" / name).string());
+    EXPECT_NEAR(run.head("stream_outliers")->row(0)[0], share, 0.03) << "before the first update";
+  }
+}
+
 // What every rank knows of its heads comes together: replicated KV heads, sharded gains and sums over tokens included.
 TEST_F(SmallStudy, TelemetryIsTheSameAtAnyLayout) {
   std::vector<lab::RunRecord> runs;

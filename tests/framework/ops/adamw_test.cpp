@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/compare.h"
+#include "tests/support/golden.h"
 #include "tests/support/reference/adamw.h"
 
 namespace keel::ops {
@@ -76,7 +77,7 @@ TEST(Adamw, EpsilonStandsOutsideTheRoot) {
 
 // tests/golden/README.md says how these came about.
 TEST(Adamw, EqualsGoldenUpdates) {
-  nlohmann::json golden = nlohmann::json::parse(std::ifstream(KEEL_GOLDEN_DIR "/adamw.json"));
+  nlohmann::json golden = nlohmann::json::parse(std::ifstream(golden_file("adamw.json")));
   Values start = golden["start"];
   ASSERT_GE(golden["cases"].size(), 6u);
   for (const auto& one : golden["cases"]) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/framework/ops/qk_norm_case.h"
+#include "tests/support/golden.h"
 
 namespace keel::testing {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 const json& golden() {
-  static const json file = json::parse(std::ifstream(KEEL_GOLDEN_DIR "/qk_norm.json"));
+  static const json file = json::parse(std::ifstream(golden_file("qk_norm.json")));
   return file;
 }
 

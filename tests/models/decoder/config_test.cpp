@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "framework/comm/communicator.h"
+#include "framework/parallel/tensor_parallel.h"
 #include "models/decoder/decoder.h"
 #include "models/decoder/parallelize.h"
 #include "tests/support/documentation.h"
@@ -104,6 +106,21 @@ TEST(Parallelize, RefusesWhatDoesNotDivide) {  // CASES R58
   EXPECT_THAT(split_refusal("attention: {heads: 6, head_dim: 8}", 3), HasSubstr("3 ranks do not divide 128 features"));
   EXPECT_THAT(split_refusal("attention: {heads: 8}, pad_vocab_to: 1", 8), HasSubstr("8 ranks do not divide 100 ids"));
   EXPECT_EQ(split_refusal("attention: {heads: 8, kv_heads: 2, head_dim: 8}", 4), "accepted");
+}
+
+// No T x T matrix: twice the length takes twice the memory, whatever it is.
+TEST(Decoder, MemoryGrowsWithTheLength) {
+  const auto alone = comm::make_self_communicator();
+  parallel::TensorParallel group(*alone);
+  for (const char* preset : {"qwen3", "gemma3"}) {
+    const auto bytes = [&](int64_t length) {
+      Decoder decoder(read(fmt::format("preset: {}, attention: {{heads: 4, head_dim: 16}}", preset)));
+      decoder.allocate({.parameters = {.device = {DeviceKind::meta}}, .group = &group, .batch = {1, length}});
+      decoder.rehearse();
+      return double(decoder.activation_bytes());
+    };
+    EXPECT_NEAR(bytes(32768) / bytes(16384), 2, 0.01) << preset;
+  }
 }
 
 TEST(Parallelize, QkNormWeightsOfALargeModel) {  // QKNORM.md section 4, without memory

@@ -1,0 +1,119 @@
+// keel plan: exact counts, and its memory against what a run of the program takes.
+#include <gmock/gmock.h>
+
+#include "framework/base/text.h"
+#include "launch/plan_layout.h"
+#include "tests/launch/run_fixture.h"
+
+namespace keel::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class Plan : public RunFixture {
+ protected:
+  // The number on the line that begins with `what`.
+  static double value_of(const Ended& ended, const std::string& what) {
+    for (const std::string& line : ended.lines) {
+      const size_t at = line.find_first_not_of(' ');
+      if (at != std::string::npos && line.compare(at, what.size(), what) == 0)
+        return std::strtod(line.c_str() + at + what.size(), nullptr);
+    }
+    return -1;
+  }
+  // Largest resident memory of any process of the command, in GiB.
+  double measured(const std::string& arguments, int ranks) {
+    const std::string measure =
+        "python3 -c 'import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); "
+        "print(\"KIB\", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(code)' ";
+    const std::string launcher =
+        ranks > 1 ? fmt::format("{} --oversubscribe --bind-to none -n {} ", MPIRUN, ranks) : "";
+    const Ended ended =
+        run_command(fmt::format("cd {} && env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {}{}{} {}",
+                                directory_.string(), measure, launcher, KEEL_PROGRAM, arguments));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return value_of(ended, "KIB") / double(1 << 20);
+  }
+};
+
+TEST_F(Plan, CountsWeightsOfALargeModel) {  // QKNORM.md section 4
+  const std::string command = "plan " KEEL_SOURCE_DIR
+                              "/configs/families/llama3-70b.yaml --ranks 64 --device h200 "
+                              "model.attention.qk_norm.kind=rms model.attention.qk_norm.weight=per_head "
+                              "model.attention.logit_scale.kind=";
+  const Ended fixed = keel(command + "fixed");
+  ASSERT_EQ(fixed.code, 0) << fixed.output;
+  EXPECT_EQ(value_of(fixed, "parameters"), 70'553'706'496.0 + 737'280);
+  EXPECT_EQ(value_of(fixed, "QK-Norm weights"), 737'280);
+  EXPECT_EQ(value_of(fixed, "logit scales"), 0);
+  EXPECT_EQ(value_of(keel(command + "fixed model.attention.kv_heads=64"), "QK-Norm weights"), 1'310'720);
+  const Ended learned = keel(command + "per_head");
+  EXPECT_EQ(value_of(learned, "QK-Norm weights"), 737'280);
+  EXPECT_EQ(value_of(learned, "logit scales"), 5'120);
+  EXPECT_THAT(learned.output, HasSubstr("does not fit"));  // data 64 holds the whole model on each GPU
+  EXPECT_THAT(keel("plan run.yaml --device h20").output, HasSubstr("did you mean h200"));
+}
+
+// 6 N + 12 L H d T operations; gradients there and weights back; weights, gradients and moments by hand.
+TEST_F(Plan, CountsOfASmallModel) {
+  const FullConfig config =
+      read_full_config((directory_ / "run.yaml").string(), std::vector<std::string>{"model.vocab=257"});
+  PlanDevice device{.name = "device",
+                    .memory_bytes = 1e9,
+                    .bf16_rate = 1e12,
+                    .fp32_rate = 1e12,
+                    .memory_rate = 1e12,
+                    .link_rate = 1e9,
+                    .network_rate = 1e9,
+                    .ranks_per_host = 8};
+  const LayoutPlan whole = plan_layout(config, device, 1, 1), cut = plan_layout(config, device, 2, 2);
+  const double parameters = double(models::Decoder(config.model).cost(32).parameters);
+  EXPECT_NEAR(whole.memory.weights, 4 * parameters, 4 * 64);
+  EXPECT_EQ(whole.memory.moments, 2 * whole.memory.weights);
+  EXPECT_EQ(whole.tensor_bytes, 0);
+  EXPECT_EQ(whole.data_bytes, 0);
+  EXPECT_EQ(cut.memory.moments, cut.memory.weights);  // of half the weights, cut once more
+  EXPECT_EQ(cut.data_bytes, cut.memory.weights);      // half of it twice
+  // A ring of two sends each all-reduced byte once. Per token: D after the embedding, after both parts of each of two
+  // layers, before each of them again, and before the head; then four numbers of the loss.
+  EXPECT_EQ(cut.tensor_bytes, 4.0 * 32 * 4 * (32.0 * (1 + 4 + 4 + 1) + 4));
+  EXPECT_GT(whole.bytes_per_sequence, 0);
+  EXPECT_TRUE(whole.fits());
+  device.memory_bytes = whole.memory.total() - 1;
+  EXPECT_LT(plan_layout(config, device, 1, 1).micro, whole.micro + 1);
+  device.memory_bytes = 1e3;
+  EXPECT_FALSE(plan_layout(config, device, 1, 1).fits());
+  EXPECT_THAT(plan_layout(config, device, 3, 1).refused, HasSubstr("3 ranks do not divide 4 heads"));
+}
+
+TEST_F(Plan, MemoryIsWhatARunTakes) {
+  struct Case {
+    const char* overrides;
+    int ranks;
+  };
+  const std::string common =
+      "model.vocab=4096 batch.sequences=8 batch.micro_sequences=4 data.sequence_length=128 train.steps=2 "
+      "eval.every=null "
+      "checkpoint.final=false schedule.warmup_steps=0 ";
+  const Case cases[] = {{"model.hidden=512 model.ffn=1536 model.layers=6", 1},
+                        {"precision=bf16 model.preset=gemma3 model.hidden=256 model.ffn=1024 model.layers=12 "
+                         "model.attention.head_dim=64 model.attention.window=32",
+                         1},
+                        {"model.hidden=640 model.ffn=1280 model.layers=4 parallel.data=2", 2}};
+  int number = 0;
+  for (const Case& c : cases) {
+    const std::string overrides = common + c.overrides;
+    const Ended plan = keel(fmt::format("plan run.yaml --ranks {} {}", c.ranks, overrides));
+    ASSERT_EQ(plan.code, 0) << plan.output;
+    const double planned = value_of(plan, "peak"),
+                 taken = measured(fmt::format("train run.yaml name=plan{} {}", number++, overrides), c.ranks);
+    EXPECT_GT(taken, 0.3) << c.overrides;
+    EXPECT_NEAR(planned, taken, 0.1 * taken) << c.overrides << "\n" << plan.output;
+    RecordProperty(fmt::format("case{}", number), fmt::format("{:.3f} planned, {:.3f} taken", planned, taken));
+    fmt::print("{:.3f} GiB planned, {:.3f} GiB taken: {}\n", planned, taken, c.overrides);
+  }
+}
+
+}  // namespace
+}  // namespace keel::testing

@@ -1,0 +1,89 @@
+// From checkpoint to checkpoint: QK-Norm put into a model trained without it, a scale folded into gains, and weights to
+// begin with.
+#include <gmock/gmock.h>
+
+#include "framework/io/files.h"
+#include "tests/launch/run_fixture.h"
+
+namespace keel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Retrofit : public RunFixture {
+ protected:
+  double loss_of(const std::string& checkpoint) {
+    const Ended ended = keel("eval " + checkpoint + " --data corpus-valid --sequences 16");
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    const size_t at = ended.output.find("loss ");
+    return at == std::string::npos ? std::nan("") : std::strtod(ended.output.c_str() + at + 5, nullptr);
+  }
+  void succeed(const std::string& arguments) {
+    const Ended ended = keel(arguments);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+  }
+};
+
+constexpr const char* kBaseline = "train run.yaml name=base model.attention.qk_norm.kind=none optimizer.lr=1e-2 ";
+
+// Training goes on from there, with its moments, at any layout. (How close calibration comes: calibration_test.cpp.)
+TEST_F(Retrofit, PutsQkNormIn) {
+  succeed(std::string(kBaseline) + "train.steps=60");
+  const std::string base = checkpoint("base", 60);
+  succeed("convert --retrofit qk_norm=rms --data corpus-valid " + base + " fitted.h5");
+  EXPECT_NEAR(loss_of("fitted.h5"), loss_of(base), 0.15 * loss_of(base));
+  const std::string go_on = "train run.yaml optimizer.lr=1e-2 checkpoint.resume=fitted.h5 train.steps=70 ";
+  succeed(go_on + "name=one");
+  const Ended two = keel(go_on + "name=two parallel.tensor=2", 2);
+  ASSERT_EQ(two.code, 0) << two.output;
+  const std::vector<double> one = metric("one", "loss"), other = metric("two", "loss");
+  ASSERT_EQ(one.size(), 10u);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], other[i], 1e-4);
+  EXPECT_LT(one.back(), 1.1 * metric("base", "loss").back());
+  EXPECT_EQ(run_command(fmt::format("cd {} && h5diff -q {} fitted.h5 /moment2", directory_.string(), base)).code, 1)
+      << "the gains have moments of their own";
+  EXPECT_EQ(run_command(fmt::format("cd {} && h5diff -q {} fitted.h5 /moment2/blocks.0.attention.q.weight",
+                                    directory_.string(), base))
+                .code,
+            0);
+
+  EXPECT_THAT(keel("convert --retrofit qk_norm=rms fitted.h5 again.h5").output, HasSubstr("has QK-Norm already"));
+  EXPECT_THAT(keel("convert --retrofit qk_norm=none fitted.h5 out.h5").output, HasSubstr("cannot be taken out"));
+  EXPECT_THAT(keel("convert --retrofit qk_norm=l2 " + base + " out.h5").output, HasSubstr("qk_norm=rms is known"));
+}
+
+// The same model in fewer words: the loss is the same, whatever form the gains and the scale had.
+TEST_F(Retrofit, FoldsScalesIntoGains) {
+  const char* forms[] = {"model.attention.qk_norm.weight=per_head",
+                         "model.attention.qk_norm.weight=shared model.attention.qk_norm.zero_centered=true",
+                         "model.attention.qk_norm.weight=none model.attention.logit_scale.kind=per_layer",
+                         "model.attention.qk_norm.scope=full", "model.attention.qk_norm.kind=l2"};
+  int number = 0;
+  for (const char* form : forms) {
+    const std::string name = fmt::format("form{}", number++);
+    succeed(fmt::format("train run.yaml name={} optimizer.lr=3e-2 eval.every=null train.steps=6 {}", name, form));
+    const std::string folded = name + ".h5";
+    succeed("convert --fold " + checkpoint(name, 6) + " " + folded);
+    EXPECT_NEAR(loss_of(folded), loss_of(checkpoint(name, 6)), 1e-4) << form;
+    EXPECT_THAT(keel("inspect " + folded).output, ::testing::Not(HasSubstr("logit_scale"))) << form;
+  }
+  succeed(std::string(kBaseline) + "train.steps=1 schedule.warmup_steps=0");
+  EXPECT_THAT(keel("convert --fold " + checkpoint("base", 1) + " out.h5").output, HasSubstr("has no QK-Norm"));
+}
+
+TEST_F(Retrofit, BeginsWithWeights) {
+  succeed("train run.yaml name=first");
+  const std::string weights = checkpoint("first", 20);
+  succeed(
+      "train run.yaml name=second seed=7 optimizer.lr=1e-20 train.steps=1 schedule.warmup_steps=0 "
+      "checkpoint.weights_from=" +
+      weights);
+  EXPECT_NEAR(loss_of(checkpoint("second", 1)), loss_of(weights), 1e-4);
+  EXPECT_THAT(metric("second", "step"), ::testing::Contains(1));
+  const Ended other = keel("train run.yaml name=third model.rope.theta=500 checkpoint.weights_from=" + weights);
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.output, HasSubstr("model.rope.theta"));
+}
+
+}  // namespace
+}  // namespace keel::testing

@@ -1,0 +1,111 @@
+// Gains for a retrofitted norm: exact where rows of a head are equally long, else closer to the attention there was
+// than one factor per head is.
+#include "models/decoder/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "framework/base/rng.h"
+#include "framework/tensor/buffer.h"
+
+namespace keel::models {
+namespace {
+
+constexpr int64_t T = 24, H = 4, G = 2, d = 8;
+
+class Calibration : public ::testing::Test {
+ protected:
+  // `spread`: of the logarithm of a row's length.
+  void fill(double spread) {
+    for (const auto& [tensor, heads, name] : {std::tuple(&q_, H, "q"), std::tuple(&k_, G, "k")})
+      for (int64_t row = 0; row < T * heads; ++row) {
+        float* x = tensor->tensor.as<float>() + row * d;
+        const auto noise = [&](int64_t i) {
+          return inverse_normal(uniform(key_of(3, name), uint64_t(row * (d + 1) + i)));
+        };
+        double square = 0;
+        for (int64_t i = 0; i < d; ++i) square += noise(i) * noise(i);
+        const double length = 4 * std::exp(spread * noise(d));
+        for (int64_t i = 0; i < d; ++i) x[i] = float(length * noise(i) / std::sqrt(square) * (i % 2 ? 1.5 : 1));
+      }
+  }
+  CalibratedGains calibrated(int passes) {
+    QkCalibration calibration(config_, 0);
+    for (int pass = 0; pass < passes; ++pass) {
+      calibration.add(q_, k_, {}, {1, T});
+      calibration.improve();
+    }
+    return calibration.gains();
+  }
+
+  // Nats per row between the attention before and after, on its own terms.
+  double divergence(const CalibratedGains& gains) {
+    double sum = 0;
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t t = 0; t < T; ++t) {
+        const float* q = q_.tensor.as<float>() + (t * H + h) * d;
+        std::vector<double> before, after;
+        for (int64_t j = 0; j <= t; ++j) {
+          const int64_t g = h / (H / G);
+          const float* k = k_.tensor.as<float>() + (j * G + g) * d;
+          double dot = 0, normed = 0, qq = 0, kk = 0;
+          for (int64_t i = 0; i < d; ++i) {
+            dot += q[i] * k[i];
+            qq += q[i] * q[i];
+            kk += k[i] * k[i];
+            normed += double(gains.q[size_t(h * d + i)]) * gains.k[size_t(g * d + i)] * q[i] * k[i];
+          }
+          before.push_back(dot / std::sqrt(double(d)));
+          after.push_back(gains.scale[size_t(h)] * normed / std::sqrt(qq / d * kk / d) / std::sqrt(double(d)));
+        }
+        const auto log_sum = [](const std::vector<double>& s) {
+          double total = 0;
+          for (double value : s) total += std::exp(value);
+          return std::log(total);
+        };
+        const double a = log_sum(before), b = log_sum(after);
+        for (size_t j = 0; j < before.size(); ++j) sum += std::exp(before[j] - a) * (before[j] - a - after[j] + b);
+      }
+    return sum / double(T * H);
+  }
+
+  DecoderConfig config_ = read_decoder_config(config::parse(
+      "{hidden: 32, layers: 1, ffn: 8, vocab: 9, attention: {heads: 4, kv_heads: 2, qk_norm: {kind: none}}}", "test"));
+  OwnedTensor q_{{T, H, d}, DType::f32}, k_{{T, G, d}, DType::f32};
+};
+
+TEST_F(Calibration, EqualLengthsLoseNothing) {
+  fill(0);
+  for (float* x : {q_.tensor.as<float>(), k_.tensor.as<float>()}) {
+    const int64_t rows = T * (x == q_.tensor.as<float>() ? H : G);
+    for (int64_t row = 0; row < rows; ++row) {
+      double square = 0;
+      for (int64_t i = 0; i < d; ++i) square += x[row * d + i] * x[row * d + i];
+      for (int64_t i = 0; i < d; ++i) x[row * d + i] *= float(5 / std::sqrt(square));
+    }
+  }
+  const CalibratedGains gains = calibrated(2);
+  EXPECT_LT(gains.divergence, 1e-9);
+  EXPECT_LT(divergence(gains), 1e-9);
+}
+
+TEST_F(Calibration, ComesCloserThanOneFactor) {
+  fill(0.4);
+  const CalibratedGains one = calibrated(2), best = calibrated(9);  // two passes: nothing but the sizes of q and k
+  EXPECT_NEAR(divergence(one), one.divergence, 1e-5 * one.divergence);
+  EXPECT_NEAR(divergence(best), best.divergence, 1e-5 * best.divergence);
+  EXPECT_GT(one.divergence, 0.01);
+  EXPECT_LT(best.divergence, 0.9 * one.divergence);
+  // A minimum: no gain of a pair does better when it changes.
+  for (int64_t pair = 0; pair < d / 2; ++pair)
+    for (float factor : {0.8f, 1.2f}) {
+      CalibratedGains moved = best;
+      for (int64_t i : {pair, pair + d / 2}) moved.q[size_t(i)] *= factor;
+      EXPECT_GT(divergence(moved), best.divergence) << pair << " by " << factor;
+    }
+  for (int64_t i = 0; i < d / 2; ++i) EXPECT_EQ(best.q[size_t(i)], best.q[size_t(i + d / 2)]) << "within a pair";
+}
+
+}  // namespace
+}  // namespace keel::models
