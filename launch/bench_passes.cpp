@@ -93,7 +93,8 @@ PassSeconds qk_norm_pass(const FullConfig& config, const train::BatchSizes& size
                                layer.q, layer.k, inputs, {}, {}, options);
   };
   const ops::QkNormKind kind = config.model.attention.qk_norm.kind;
-  return in_turn(device, [&] { pass(kind); }, [&] { pass(ops::QkNormKind::none); });
+  return in_turn(
+      device, [&] { pass(kind); }, [&] { pass(ops::QkNormKind::none); });
 }
 
 PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& sizes, Device device) {
@@ -103,7 +104,8 @@ PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& si
   ops::qk_norm_rope_forward(layer.q, layer.k, layer.inputs(options.kind != ops::QkNormKind::none), {}, options);
   auto floats = [&](const Shape& shape) { return OwnedTensor(shape, DType::f32, device); };
   OwnedTensor out({B, T, H, d}, layer.type, device), log_sum_exp = floats({B, H, T}), largest = floats({H}),
-      entropy = floats({H}), q_rms = floats({H}), k_rms = floats({G}), scale = floats({H});
+                                                     entropy = floats({H}), q_rms = floats({H}), k_rms = floats({G}),
+                                                     scale = floats({H});
   ops::fill(scale, float(config.model.initial_scale(0)));
   const ops::AttentionInputs inputs{.q = layer.q.tensor.reshaped({B, T, H, d}),
                                     .k = layer.k.tensor.reshaped({B, T, G, d}),
@@ -114,7 +116,8 @@ PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& si
     if (telemetry) ops::qk_root_mean_square(q_rms, k_rms, layer.qkv, options);
     ops::attention_forward({out, log_sum_exp, largest, entropy}, inputs, {.want_entropy = telemetry});
   };
-  return in_turn(device, [&] { attend(true); }, [&] { attend(false); });
+  return in_turn(
+      device, [&] { attend(true); }, [&] { attend(false); });
 }
 
 }  // namespace keel

@@ -16,8 +16,7 @@ BenchedStep::BenchedStep(comm::Communicator& all, const FullConfig& config, Devi
       mesh_(all, int(layout_.tensor)),
       group_(mesh_.tensor()),
       decoder(config.model) {
-  decoder.allocate(
-      decoder_layout(config, {device, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
+  decoder.allocate(decoder_layout(config, {device, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
   decoder.parameters().initialise(1);
   decoder.refresh();
   reducer_.emplace(decoder.parameters(), mesh_, config.run.parallel.zero);

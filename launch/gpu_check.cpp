@@ -35,7 +35,8 @@ constexpr Shape kShapes[] = {{"124M", 768, 12, 12, 2048, 50304, 1024, 32, true, 
 constexpr Shape kSmall[] = {{"small", 64, 2, 2, 96, 512, 32, 2, true, 0}};
 
 FullConfig config_of(const Shape& s) {
-  return parse_full_config(fmt::format(R"(
+  return parse_full_config(
+      fmt::format(R"(
 name: {}
 precision: bf16
 device: cuda
@@ -45,9 +46,8 @@ data: {{train: none, sequence_length: {}}}
 batch: {{sequences: {}, micro_sequences: {}}}
 train: {{steps: 1}}
 )",
-                                       s.name, s.hidden, s.layers, s.ffn, s.vocabulary, s.tied, s.heads, s.length,
-                                       s.sequences, s.sequences),
-                           s.name, {});
+                  s.name, s.hidden, s.layers, s.ffn, s.vocabulary, s.tied, s.heads, s.length, s.sequences, s.sequences),
+      s.name, {});
 }
 
 // The same random tokens at each step, so the loss must fall.
@@ -61,8 +61,10 @@ json train(const Shape& shape, int64_t steps, double product_rate, Device device
   const double usual = median(seconds), last = step.loss(), rate = step.tokens() / usual;
   const nn::ModelCost cost = step.decoder.cost(shape.length);
   const double operations = 6.0 * double(cost.product_parameters) + cost.attention_operations / 2;
-  if (!(last < first)) throw Error(ErrorKind::internal, fmt::format("{}: the loss went from {} to {} over {} steps on the "
-                                                                    "same tokens", shape.name, first, last, steps));
+  if (!(last < first))
+    throw Error(ErrorKind::internal, fmt::format("{}: the loss went from {} to {} over {} steps on the "
+                                                 "same tokens",
+                                                 shape.name, first, last, steps));
   return {{"parameters", cost.parameters},
           {"steps", steps},
           {"first_loss", first},
@@ -90,7 +92,8 @@ json test_results(const std::string& path) {
   std::ifstream file(path);
   std::string name;
   int code = 0;
-  for (double seconds = 0; file >> name >> code >> seconds;) results[name] = {{"exit_code", code}, {"seconds", seconds}};
+  for (double seconds = 0; file >> name >> code >> seconds;)
+    results[name] = {{"exit_code", code}, {"seconds", seconds}};
   return results;
 }
 

@@ -72,8 +72,9 @@ void time_attention(Timer& timer, Device device, int64_t T, int64_t H, int64_t G
   const ops::AttentionInputs in{.q = q, .k = k, .v = v, .scale = scale, .first_key = {}};
   const double forward = 2.0 * double(T) * double(T) * double(d * H);
   const double bytes = 2.0 * double(T * d) * double(2 * H + 2 * G);
-  timer.time("attention forward", bytes, forward,
-             [&] { ops::attention_forward({out, log_sum_exp, largest, {}}, in, {}); });
+  timer.time("attention forward", bytes, forward, [&] {
+    ops::attention_forward({out, log_sum_exp, largest, {}}, in, {});
+  });
   timer.time("attention backward", 2 * bytes, 2.5 * forward, [&] {
     ops::attention_backward({dq, dk, dv, {}}, d_out, {out, log_sum_exp, {}, {}}, in, {});
   });
@@ -106,7 +107,7 @@ void time_adamw(Timer& timer, Device device, int64_t n) {
   auto floats = [&] { return filled({n}, DType::f32, 0.5f, device); };
   const OwnedTensor w = floats(), m = floats(), v = floats(), g = floats(), c({n}, DType::bf16, device);
   const OwnedTensor change({1}, DType::f64, device), rates = filled({3}, DType::f32, 1e-3f, device),
-                    gate = filled({2}, DType::f32, 1, device);
+                                                     gate = filled({2}, DType::f32, 1, device);
   timer.time("adamw", 30.0 * double(n), 0, [&] { ops::adamw(change, {w, m, v, c}, g, {rates, gate, true}, {}); });
 }
 

@@ -9,8 +9,8 @@
 #include "launch/environment.h"
 #include "launch/inspect.h"
 #include "launch/ngram.h"
-#include "launch/report.h"
 #include "launch/plan.h"
+#include "launch/report.h"
 #include "launch/tokenize.h"
 #include "launch/watch.h"
 

@@ -333,8 +333,8 @@ std::optional<RunEnding> TrainingRun::run() {
        train::make_probe(training_data_, sizes_.length, run.data.document_mask)},
       checkpoint_options(files));
 
-  for (train::Hook* hook : std::initializer_list<train::Hook*>{&stability, &spike_score, &replicas, &time_limit, &files,
-                                                               &progress, &watch})
+  for (train::Hook* hook :
+       std::initializer_list<train::Hook*>{&stability, &spike_score, &replicas, &time_limit, &files, &progress, &watch})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
   if (lost) trainer.add(*lost);

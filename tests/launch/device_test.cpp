@@ -32,8 +32,11 @@ TEST_F(DeviceRuns, LossesAreThoseOfTheCpu) {
   ASSERT_EQ(there.code, 0) << there.output;
   EXPECT_THAT(there.output, HasSubstr("on cuda:0"));
   ASSERT_EQ(keel("train device.yaml name=cpu device=cpu").code, 0);
-  for (auto [key, tolerance] : {std::pair("loss", 1e-5), {"valid_loss", 1e-5}, {"gradient_norm", 1e-4},
-                                {"update_norm", 1e-3}, {"largest_logit", 1e-4}}) {
+  for (auto [key, tolerance] : {std::pair("loss", 1e-5),
+                                {"valid_loss", 1e-5},
+                                {"gradient_norm", 1e-4},
+                                {"update_norm", 1e-3},
+                                {"largest_logit", 1e-4}}) {
     const std::vector<double> gpu = metric("gpu", key), cpu = metric("cpu", key);
     ASSERT_EQ(gpu.size(), cpu.size()) << key;
     for (size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(gpu[i], cpu[i], tolerance * cpu[i]) << key << " at " << i;
@@ -56,8 +59,8 @@ TEST_F(DeviceRuns, ResumedIsUninterruptedAndAnyDeviceReadsTheFile) {
   std::string file = checkpoint("whole", 3);
   for (const char* device : {"cpu", "cuda"}) {
     const std::string name = std::string("copy_") + device;
-    const Ended copied = keel(fmt::format("train device.yaml device={} name={} train.steps=3 checkpoint.resume={}",
-                                          device, name, file));
+    const Ended copied =
+        keel(fmt::format("train device.yaml device={} name={} train.steps=3 checkpoint.resume={}", device, name, file));
     ASSERT_EQ(copied.code, 0) << copied.output;
     expect_same_tensors(file, checkpoint(name, 3));
     file = checkpoint(name, 3);
