@@ -134,6 +134,7 @@ void World::measure_host() {
 }
 
 Device World::use_gpu() {
+  if (gpu_) return *gpu_;
   const Device device = choose_gpu(*all_, host_, local_rank_, local_size_);
   const int ranks = size();
   const double usual_seconds = all_->set_time_limit(options_.start_limit_seconds);
@@ -146,6 +147,7 @@ Device World::use_gpu() {
                             ranks, device.text(), host_, error.what()));
   }
   all_->set_time_limit(usual_seconds);
+  gpu_ = device;
   return device;
 }
 

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <optional>
+#include <optional>
 
 #include "framework/comm/watch.h"
 
@@ -57,7 +58,7 @@ class World {
   Communicator& all() { return *all_; }
   // From here on all(), another object than before, and what is split from it carry tensors of the GPU that this
   // returns, too (nccl.h). Throws an input error where a rank has no GPU to itself, an internal error where the GPUs
-  // cannot reach each other within the start's limit. Collective, once.
+  // cannot reach each other within the start's limit. Collective; asked again, it gives the same.
   Device use_gpu();
   // All ranks, for one other thread (checkpoint exchange), which sleeps while it waits. Collective.
   std::unique_ptr<Communicator> another(std::string_view name) const;
@@ -77,6 +78,7 @@ class World {
   std::unique_ptr<Communicator> all_;
   WorldOptions options_;
   std::optional<Watch> watch_;
+  std::optional<Device> gpu_;
   std::string host_;
   int local_rank_ = 0;
   int local_size_ = 1;

@@ -67,6 +67,16 @@ TEST_F(DeviceRuns, ResumedIsUninterruptedAndAnyDeviceReadsTheFile) {
   }
 }
 
+// At this rate the loss soon rises, and that is a spike here: the run goes back, on the same GPU, and then gives up.
+TEST_F(DeviceRuns, GoesBackToACheckpoint) {
+  const Ended ended = keel(
+      "train device.yaml name=back device=cuda train.steps=8 checkpoint.every=1 optimizer.lr=3 stability.max_skips=0 "
+      "stability.spike.min_history=2 stability.spike.window=2 stability.spike.sigmas=1e-6 "
+      "stability.spike.deviation_floor=1e-6 stability.lower_lr.times=0 stability.rollback.times=1");
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("going back to"));
+}
+
 TEST_F(DeviceRuns, EvaluatesAndWrites) {
   ASSERT_EQ(keel("train device.yaml name=run device=cuda train.steps=3").code, 0);
   const Ended loss = keel("eval " + checkpoint("run", 3) + " --sequences 4");
