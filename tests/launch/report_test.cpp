@@ -36,11 +36,12 @@ class Report : public RunFixture {
 };
 
 TEST_F(Report, OfARun) {
-  ASSERT_EQ(keel("train run.yaml stability.spike.min_history=4 stability.spike.window=4 stability.spike.sigmas=1e-3 "
-                 "stability.spike.gradient_deviation_floor=1e-6 stability.lower_lr.times=0 stability.rollback.times=0")
+  ASSERT_EQ(keel("train run.yaml optimizer.lr=3 stability.spike.min_history=4 stability.spike.window=4 "
+                 "stability.spike.sigmas=1e-3 stability.spike.deviation_floor=1e-6 stability.max_skips=1 "
+                 "stability.lower_lr.times=0 stability.rollback.times=0")
                 .code,
             3)
-      << "anything is a spike here, and the first rung is the last";
+      << "at this rate the loss soon rises, any rise is a spike here, and the first rung is the last";
   const Ended ended = keel("report runs/run/");
   ASSERT_EQ(ended.code, 0) << ended.output;
   expect_whole_page("runs/run", {"loss", "largest_logit", "largest_logit_heads", "bound_used", "entropy_heads",
