@@ -1,7 +1,7 @@
 // From a config with a section `ablate` to its cells, each with a config that has been read and checked.
 #pragma once
 
-#include "lab/ablation.h"
+#include "framework/lab/ablation.h"
 #include "launch/run_setup.h"
 
 namespace keel {

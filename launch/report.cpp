@@ -5,8 +5,8 @@
 
 #include "framework/base/log.h"
 #include "framework/config/yaml.h"
-#include "lab/ablation_report.h"
-#include "lab/run_report.h"
+#include "framework/lab/ablation_report.h"
+#include "framework/lab/run_report.h"
 
 namespace keel {
 namespace {

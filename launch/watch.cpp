@@ -8,7 +8,7 @@
 #include <ctime>
 #include <memory>
 
-#include "lab/screen.h"
+#include "framework/lab/screen.h"
 
 namespace keel {
 namespace {

@@ -2,7 +2,7 @@
 // each kind of it they stay below 100 and, head by head and step by step, below what its gains guarantee.
 #include <gmock/gmock.h>
 
-#include "lab/ablation.h"
+#include "framework/lab/ablation.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {

@@ -1,7 +1,7 @@
 // Every ready study resolves, and each of its arms trains.
 #include <gmock/gmock.h>
 
-#include "lab/ablation.h"
+#include "framework/lab/ablation.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {

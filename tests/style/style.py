@@ -14,9 +14,8 @@ LEVELS = [
     ["framework/nn", "framework/data"],
     ["framework/optim"],
     ["framework/parallel"],
-    ["framework/train"],
+    ["framework/train", "framework/lab"],
     ["models", "checkpoints"],
-    ["lab"],
     ["launch"],
 ]
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
@@ -61,7 +60,7 @@ def problems_of(path, text):
 
 def check(root):
     found = 0
-    for folder in ["framework", "models", "checkpoints", "lab", "launch", "tests"]:
+    for folder in ["framework", "models", "checkpoints", "launch", "tests"]:
         for file in sorted(pathlib.Path(root, folder).rglob("*")):
             if file.suffix not in {".h", ".cpp", ".cu"}:
                 continue

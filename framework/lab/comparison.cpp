@@ -1,4 +1,4 @@
-#include "lab/comparison.h"
+#include "framework/lab/comparison.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
-#include "lab/ablation_report.h"
+#include "framework/lab/ablation_report.h"
 
 #include <algorithm>
 #include <filesystem>
 
 #include "framework/base/text.h"
-#include "lab/comparison.h"
+#include "framework/lab/comparison.h"
 
 namespace keel::lab {
 namespace {

@@ -1,8 +1,8 @@
 // Two sentences from the numbers of an ablation, by fixed rules: no adjective that a number does not carry.
 #include <algorithm>
 
-#include "lab/ablation_report.h"
-#include "lab/comparison.h"
+#include "framework/lab/ablation_report.h"
+#include "framework/lab/comparison.h"
 
 namespace keel::lab {
 namespace {

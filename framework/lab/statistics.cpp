@@ -1,4 +1,4 @@
-#include "lab/statistics.h"
+#include "framework/lab/statistics.h"
 
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>

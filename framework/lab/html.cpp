@@ -1,4 +1,4 @@
-#include "lab/html.h"
+#include "framework/lab/html.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "lab/ablation.h"
-#include "lab/statistics.h"
+#include "framework/lab/ablation.h"
+#include "framework/lab/statistics.h"
 
 namespace keel::lab {
 

@@ -1,8 +1,8 @@
 // The report of an ablation: how the arms compare, and what that shows.
 #pragma once
 
-#include "lab/ablation.h"
-#include "lab/html.h"
+#include "framework/lab/ablation.h"
+#include "framework/lab/html.h"
 
 namespace keel::lab {
 

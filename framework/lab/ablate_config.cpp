@@ -1,4 +1,4 @@
-#include "lab/ablate_config.h"
+#include "framework/lab/ablate_config.h"
 
 #include <algorithm>
 #include <set>

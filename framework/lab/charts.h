@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "lab/gnuplot.h"
+#include "framework/lab/gnuplot.h"
 
 namespace keel::lab {
 

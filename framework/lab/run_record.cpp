@@ -1,4 +1,4 @@
-#include "lab/run_record.h"
+#include "framework/lab/run_record.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -2,7 +2,7 @@
 // has this file is finished.
 #pragma once
 
-#include "lab/run_record.h"
+#include "framework/lab/run_record.h"
 
 namespace keel::lab {
 

@@ -1,5 +1,5 @@
 // Against SciPy and NumPy (tests/golden/make_statistics.py).
-#include "lab/statistics.h"
+#include "framework/lab/statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lab/plan.h"
+#include "framework/lab/plan.h"
 
 #include <fnmatch.h>
 

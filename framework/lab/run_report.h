@@ -1,8 +1,8 @@
 // The report of one run: what happened, head by head and step by step.
 #pragma once
 
-#include "lab/html.h"
-#include "lab/run_record.h"
+#include "framework/lab/html.h"
+#include "framework/lab/run_record.h"
 
 namespace keel::lab {
 

@@ -8,8 +8,8 @@
 //             ablation.h5      all of it, with the curves of loss and largest logit
 #pragma once
 
-#include "lab/cell_result.h"
-#include "lab/plan.h"
+#include "framework/lab/cell_result.h"
+#include "framework/lab/plan.h"
 
 namespace keel::lab {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/charts.h"
+#include "framework/lab/charts.h"
 
 namespace keel::lab {
 

@@ -1,10 +1,10 @@
 // What an ablation's numbers come to, on cells made by hand.
-#include "lab/comparison.h"
+#include "framework/lab/comparison.h"
 
 #include <gmock/gmock.h>
 
-#include "lab/ablation_report.h"
-#include "lab/screen.h"
+#include "framework/lab/ablation_report.h"
+#include "framework/lab/screen.h"
 
 namespace keel::lab {
 namespace {

@@ -1,10 +1,10 @@
-#include "lab/run_report.h"
+#include "framework/lab/run_report.h"
 
 #include <algorithm>
 #include <filesystem>
 
 #include "framework/base/text.h"
-#include "lab/statistics.h"
+#include "framework/lab/statistics.h"
 
 namespace keel::lab {
 namespace {

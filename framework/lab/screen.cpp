@@ -1,4 +1,4 @@
-#include "lab/screen.h"
+#include "framework/lab/screen.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "framework/base/text.h"
-#include "lab/ablation.h"
+#include "framework/lab/ablation.h"
 
 namespace keel::lab {
 namespace {

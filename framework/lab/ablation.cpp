@@ -1,11 +1,11 @@
-#include "lab/ablation.h"
+#include "framework/lab/ablation.h"
 
 #include <algorithm>
 #include <filesystem>
 
 #include "framework/io/files.h"
 #include "framework/io/hdf5.h"
-#include "lab/csv.h"
+#include "framework/lab/csv.h"
 
 namespace keel::lab {
 namespace {

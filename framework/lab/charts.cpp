@@ -1,4 +1,4 @@
-#include "lab/charts.h"
+#include "framework/lab/charts.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lab/csv.h"
+#include "framework/lab/csv.h"
 
 namespace keel::lab {
 namespace {

@@ -1,10 +1,10 @@
-#include "lab/cell_result.h"
+#include "framework/lab/cell_result.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "lab/statistics.h"
+#include "framework/lab/statistics.h"
 
 namespace keel::lab {
 namespace {

@@ -1,9 +1,9 @@
 // How a cell is judged from what its run left.
-#include "lab/cell_result.h"
+#include "framework/lab/cell_result.h"
 
 #include <gmock/gmock.h>
 
-#include "lab/ablation.h"
+#include "framework/lab/ablation.h"
 #include "tests/framework/data/temporary_folder.h"
 
 namespace keel::lab {

@@ -1,4 +1,4 @@
-#include "lab/gnuplot.h"
+#include "framework/lab/gnuplot.h"
 
 #include <unistd.h>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "framework/io/jsonl.h"
-#include "lab/ablate_config.h"
+#include "framework/lab/ablate_config.h"
 
 namespace keel::lab {
 

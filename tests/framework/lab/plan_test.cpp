@@ -1,5 +1,5 @@
 // The section `ablate`, and the cells that follow from it.
-#include "lab/plan.h"
+#include "framework/lab/plan.h"
 
 #include <gmock/gmock.h>
 
