@@ -73,15 +73,17 @@ TEST_P(Golden, LossAndEveryGradient) {
     rounding_squares += std::pow(golden["rounding"][name].get<double>(), 2);
   }
   const double norm = std::sqrt(squares);
-  EXPECT_NEAR(run.gradient_norm(), norm, 1e-5 * norm + 4 * std::sqrt(rounding_squares));
+  EXPECT_NEAR(run.gradient_norm(), norm, 1e-5 * norm + std::sqrt(rounding_squares));
   EXPECT_EQ(run.decoder.parameters().all().size(), golden["gradients"].size());
   for (const nn::Parameter& parameter : run.decoder.parameters().all()) {
     const std::string& name = parameter.spec.name;
     ASSERT_TRUE(golden["gradients"].contains(name)) << name;
     const Distance d = compare(world, parameter, golden["gradients"][name]);
     const double rounding = golden["rounding"][name];
-    // The floor is two fp32 roundings of the whole gradient: some of these gradients are zero, or sums that cancel.
-    EXPECT_LE(d.difference, 1e-5 * d.size + 1.2e-7 * norm + 4 * rounding) << name << " of norm " << d.size;
+    // The floor is one fp32 rounding of the whole gradient: some of these gradients are zero, or sums that cancel. On
+    // GPUs, which add in more and shorter sums, two.
+    const double floor = test_device().kind == DeviceKind::cuda ? 1.2e-7 : 6e-8;
+    EXPECT_LE(d.difference, 1e-5 * d.size + floor * norm + 4 * rounding) << name << " of norm " << d.size;
   }
 
   const nn::ModelTelemetry& heads = run.decoder.telemetry();
