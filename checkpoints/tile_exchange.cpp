@@ -5,7 +5,7 @@
 namespace keel::checkpoints {
 namespace {
 
-constexpr int64_t kTilesOfARank = 8;  // per round: 8 MiB to write, and at most as much on its way
+constexpr int64_t kTilesOfAWriter = 8;  // per round: 8 MiB to write, and at most as much on its way
 
 template <class T>
 Tensor flat(std::vector<T>& values) {
@@ -14,8 +14,12 @@ Tensor flat(std::vector<T>& values) {
 
 }  // namespace
 
-TileExchange::TileExchange(comm::Communicator& world, const LocalTensors& tensors, int64_t tile_elements)
-    : world_(world), tensors_(tensors), tile_elements_(tile_elements), per_round_(kTilesOfARank * world.size()) {
+TileExchange::TileExchange(comm::Communicator& world, int writers, const LocalTensors& tensors, int64_t tile_elements)
+    : world_(world),
+      writers_(writers),
+      tensors_(tensors),
+      tile_elements_(tile_elements),
+      per_round_(kTilesOfAWriter * writers) {
   for (const nn::Parameter& parameter : tensors.parameters.all())
     for (Part part : tensors.parts())
       for (int64_t i = 0; i < Tiling(parameter.spec.shape, tile_elements).tiles(); ++i)
@@ -55,8 +59,9 @@ std::vector<FilledTile> TileExchange::round(int64_t round) {
   std::vector<int64_t> covered;
   for (int64_t i = first; i < last; ++i) {
     const Tile& tile = tiles_[size_t(i)];
-    add_pieces(tile, i - first, outgoing[size_t(tile.number) % ranks]);
-    if (tile.number % world_.size() != world_.rank()) continue;
+    const int64_t writer = tile.number % writers_;
+    add_pieces(tile, i - first, outgoing[size_t(writer)]);
+    if (writer != world_.rank()) continue;
     const Tiling tiling(tile.parameter->spec.shape, tile_elements_);
     filled.push_back({tile, std::vector<float>(size_t(tiling.elements(tile.index)))});
   }

@@ -6,7 +6,7 @@
 
 namespace keel::checkpoints {
 
-// One tile of one tensor, numbered through the whole file; rank `number % ranks` writes it.
+// One tile of one tensor, numbered through the whole file; rank `number % writers` writes it.
 struct Tile {
   const nn::Parameter* parameter = nullptr;
   Part part = Part::weight;
@@ -22,12 +22,12 @@ struct FilledTile {
 
 class TileExchange {
  public:
-  // Everything outlives this. All ranks pass the same parameters.
-  TileExchange(comm::Communicator& world, const LocalTensors& tensors, int64_t tile_elements);
+  // Everything outlives this. All ranks pass the same parameters. The first `writers` ranks get tiles to write.
+  TileExchange(comm::Communicator& world, int writers, const LocalTensors& tensors, int64_t tile_elements);
 
   // Every tile of the file, in order.
   const std::vector<Tile>& tiles() const { return tiles_; }
-  // Rounds of a bounded number of tiles per rank; collective. Throws an internal error where a tile is not covered
+  // Rounds of a bounded number of tiles per writer; collective. Throws an internal error where a tile is not covered
   // exactly.
   int64_t rounds() const;
   std::vector<FilledTile> round(int64_t round);
@@ -43,6 +43,7 @@ class TileExchange {
              std::vector<int64_t>& covered) const;
 
   comm::Communicator& world_;
+  int writers_;
   LocalTensors tensors_;
   int64_t tile_elements_, per_round_;
   std::vector<Tile> tiles_;

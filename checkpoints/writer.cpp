@@ -44,8 +44,9 @@ class Save {
   io::FileOptions file_options(uint64_t block_bytes) const;
   uint64_t expected_bytes(const PartFile& part) const;
   void on_rank_0(const std::string& doing, const std::function<void(io::IoContext&)>& job);
-  void on_all_ranks(const std::string& doing, const std::function<void(io::IoContext&)>& job);
+  void on_writers(const std::string& doing, const std::function<void(io::IoContext&)>& job);
   bool linked() const { return options_.parts > 1; }
+  int writers() const { return options_.one_writer ? 1 : world_.size(); }
 
   comm::Communicator& world_;
   io::IoThread& io_;
@@ -72,8 +73,12 @@ Save::Save(comm::Communicator& world, io::IoThread& io, const LocalTensors& tens
   }
 }
 
-void Save::on_all_ranks(const std::string& doing, const std::function<void(io::IoContext&)>& job) {
-  together(world_, [&] { naming_rank(world_, "", [&] { run_within(options_.io_limit_seconds, io_, doing, job); }); });
+void Save::on_writers(const std::string& doing, const std::function<void(io::IoContext&)>& job) {
+  together(world_, [&] {
+    naming_rank(world_, "", [&] {
+      if (world_.rank() < writers()) run_within(options_.io_limit_seconds, io_, doing, job);
+    });
+  });
 }
 
 void Save::on_rank_0(const std::string& doing, const std::function<void(io::IoContext&)>& job) {
@@ -119,20 +124,21 @@ void Save::create() {
       for (const PartFile& part : parts_) io::Descriptor(part.temporary, O_RDWR, "cannot open for writing");
     });
   });
-  on_all_ranks("opening " + options_.path, [&](io::IoContext& context) {
+  on_writers("opening " + options_.path, [&](io::IoContext& context) {
     for (PartFile& part : parts_) {
-      const io::FileOptions options{.communicator = options_.io_comm, .mpi_hints = options_.mpi_hints, .lock = false};
+      io::FileOptions options{.mpi_hints = options_.mpi_hints, .lock = false};
+      if (!options_.one_writer) options.communicator = options_.io_comm;
       part.open = std::make_unique<TensorFile>(context, part.temporary, options, options_.tile_elements);
     }
   });
 }
 
 void Save::write_tiles() {
-  TileExchange exchange(world_, tensors_, options_.tile_elements);
+  TileExchange exchange(world_, writers(), tensors_, options_.tile_elements);
   std::vector<FilledTile> filled;
   for (int64_t round = 0; round < exchange.rounds(); ++round) {
     together(world_, [&] { filled = exchange.round(round); });
-    on_all_ranks("writing to " + options_.path, [&](io::IoContext&) {
+    on_writers("writing to " + options_.path, [&](io::IoContext&) {
       for (const FilledTile& tile : filled)
         parts_[part_of_.at(LogicalTensor{tile.tile.parameter, tile.tile.part}.path())].open->write(tile);
     });
@@ -140,7 +146,7 @@ void Save::write_tiles() {
 }
 
 void Save::close() {
-  on_all_ranks("closing " + options_.path, [&](io::IoContext&) {
+  on_writers("closing " + options_.path, [&](io::IoContext&) {
     for (PartFile& part : parts_) part.open->close(), part.open.reset();
     for (PartFile& part : parts_) io::sync_file(part.temporary);  // each host has written some of it
   });
@@ -193,7 +199,7 @@ int64_t Save::bytes() const {
 
 int64_t write_checkpoint(comm::Communicator& world, io::IoThread& io, const LocalTensors& tensors,
                          const RunState& own_state, const WriteOptions& options) {
-  require(world.size() == 1 || options.io_comm != MPI_COMM_NULL, "{} ranks write a file without a communicator for it",
+  require(world.size() == 1 || options.one_writer || options.io_comm != MPI_COMM_NULL, "{} ranks write a file without a communicator for it",
           world.size());
   const comm::TimeLimit patience(world, options.io_limit_seconds + kPatience_seconds);
   const RunState state = as_on_rank_0(world, own_state);

@@ -72,6 +72,31 @@ Session& session() {
   return session;
 }
 
+// Where oneDNN 2 and 3 differ.
+#if DNNL_VERSION_MAJOR >= 3
+dnnl::matmul::primitive_desc choose(const memory::desc& c, const memory::desc& a, const memory::desc& b,
+                                    const memory::desc& bias, const dnnl::primitive_attr& attributes) {
+  const dnnl::engine& engine = session().engine;
+  if (bias.get_ndims() == 0) return {engine, a, b, c, attributes, /*allow_empty=*/true};
+  return {engine, a, b, bias, c, attributes, /*allow_empty=*/true};
+}
+bool has_blocks(const memory::desc& desc) {
+  return desc.get_format_kind() == memory::format_kind::blocked && desc.get_inner_nblks() > 0;
+}
+constexpr int kUnknownInstructions = dnnl_cpu_isa_default;  // what other processors than x86 report
+#else
+dnnl::matmul::primitive_desc choose(const memory::desc& c, const memory::desc& a, const memory::desc& b,
+                                    const memory::desc& bias, const dnnl::primitive_attr& attributes) {
+  const dnnl::engine& engine = session().engine;
+  const auto product = bias.data.ndims == 0 ? dnnl::matmul::desc(a, b, c) : dnnl::matmul::desc(a, b, bias, c);
+  return {product, attributes, engine, /*allow_empty=*/true};
+}
+bool has_blocks(const memory::desc& desc) {
+  return desc.data.format_kind == dnnl_blocked && desc.data.format_desc.blocking.inner_nblks > 0;
+}
+constexpr int kUnknownInstructions = dnnl_cpu_isa_all;
+#endif
+
 template <class F>
 auto checked(std::string_view what, F&& f) {
   try {
@@ -107,16 +132,15 @@ Key key_of(const Product& product, bool blocked) {
 Compiled compile(const Product& product, const memory::desc& b_desc) {
   const dnnl::engine& engine = session().engine;
   memory::desc a_desc = desc_of(product.a), c_desc = desc_of(product.c);
-  memory::desc bias_desc({1, product.c.columns}, memory::data_type::f32, memory::format_tag::ab);
+  memory::desc bias_desc;
+  if (product.bias) bias_desc = {{1, product.c.columns}, memory::data_type::f32, memory::format_tag::ab};
   dnnl::primitive_attr attributes;
   if (product.accumulate) {
     dnnl::post_ops operations;
     operations.append_sum(1.0f);
     attributes.set_post_ops(operations);
   }
-  auto description =
-      product.bias ? dnnl::matmul::desc(a_desc, b_desc, bias_desc, c_desc) : dnnl::matmul::desc(a_desc, b_desc, c_desc);
-  dnnl::matmul::primitive_desc chosen(description, attributes, engine, /*allow_empty=*/true);
+  const dnnl::matmul::primitive_desc chosen = choose(c_desc, a_desc, b_desc, bias_desc, attributes);
   Compiled compiled{.b_desc = b_desc};
   if (!chosen) return compiled;
   compiled.primitive = dnnl::matmul(chosen);
@@ -183,10 +207,9 @@ void Blocked::assign_preferred(const Matrix& b) {
     memory::desc a_desc({kTypicalRows, b.rows}, type_of(b.dtype), memory::format_tag::ab);
     memory::desc any({b.rows, b.columns}, type_of(b.dtype), memory::format_tag::any);
     memory::desc c_desc({kTypicalRows, b.columns}, type_of(b.dtype), memory::format_tag::ab);
-    dnnl::matmul::primitive_desc chosen({a_desc, any, c_desc}, session().engine, /*allow_empty=*/true);
-    memory::desc preferred = chosen ? chosen.weights_desc() : any;
-    bool is_blocked = preferred.data.format_kind == dnnl_blocked && preferred.data.format_desc.blocking.inner_nblks > 0;
-    set_layout(b, is_blocked ? std::make_unique<Layout>(Layout{.desc = preferred}) : nullptr);
+    const dnnl::matmul::primitive_desc chosen = choose(c_desc, a_desc, any, {}, {});
+    const memory::desc preferred = chosen ? chosen.weights_desc() : any;
+    set_layout(b, has_blocks(preferred) ? std::make_unique<Layout>(Layout{.desc = preferred}) : nullptr);
   });
   copy(b);
 }
@@ -235,8 +258,8 @@ bool run(const Product& given, Effort effort, const Blocked* blocked) {
 
 Bf16Support bf16_support() {
   auto instructions = int(dnnl::get_effective_cpu_isa());
-  bool unknown = instructions == dnnl_cpu_isa_all;  // what other processors than x86 report
-  if (!unknown && (instructions & dnnl_cpu_isa_avx512_core_bf16) != dnnl_cpu_isa_avx512_core_bf16)
+  if (instructions != kUnknownInstructions &&
+      (instructions & dnnl_cpu_isa_avx512_core_bf16) != dnnl_cpu_isa_avx512_core_bf16)
     return {false, "the CPU has no bf16 instructions that oneDNN uses"};
   constexpr int64_t kSize = 64;
   Matrix square{nullptr, kSize, kSize, kSize, 1, DType::bf16};

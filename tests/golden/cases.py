@@ -67,7 +67,7 @@ def variants():
         "rope_only_per_head": small(qk("rms", layers="rope_only") | scaled("per_head"), **some_rope),
         "odd_head_dim": small(qk("rms") | {"head_dim": 5}, positions={"global": "none", "local": "none"}),
         "rope_fraction": small(qk("rms") | {"head_dim": 8, "heads": 2}, rope={"fraction": 0.75, "theta": 100.0}),
-        "norm_post": small(qk("rms"), norm={"placement": "post"}),
+        "norm_post": small(qk("rms"), norm={"placement": "post", "eps": 0.01}),
         "norm_sandwich": small(qk("rms"), norm={"placement": "sandwich"}),
         "norm_zero_centered": small(qk("rms"), norm={"zero_centered": True, "eps": 1e-3}),
         "norm_layer": small(qk("rms"), norm=layer_norm),

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes every golden file of this folder; README.md says what they hold. Running it again changes no byte."""
+"""Writes every golden file of this folder; README.md says what they hold. Running it again on
+the same machine changes no byte; other machines' sums round otherwise."""
 import sys
 
 import numpy as np
