@@ -199,8 +199,8 @@ int64_t Save::bytes() const {
 
 int64_t write_checkpoint(comm::Communicator& world, io::IoThread& io, const LocalTensors& tensors,
                          const RunState& own_state, const WriteOptions& options) {
-  require(world.size() == 1 || options.one_writer || options.io_comm != MPI_COMM_NULL, "{} ranks write a file without a communicator for it",
-          world.size());
+  require(world.size() == 1 || options.one_writer || options.io_comm != MPI_COMM_NULL,
+          "{} ranks write a file without a communicator for it", world.size());
   const comm::TimeLimit patience(world, options.io_limit_seconds + kPatience_seconds);
   const RunState state = as_on_rank_0(world, own_state);
   Save save(world, io, tensors, state, options);

@@ -14,7 +14,7 @@ struct WriteOptions {
   std::string path;                  // of the complete file
   MPI_Comm io_comm = MPI_COMM_NULL;  // all ranks, used by the I/O thread alone
   std::vector<std::pair<std::string, std::string>> mpi_hints;
-  int64_t parts = 1;  // files with tensors; above 1, `path` links them
+  int64_t parts = 1;                       // files with tensors; above 1, `path` links them
   bool one_writer = !io::parallel_hdf5();  // rank 0 writes what all hold: the only way that a serial HDF5 knows
   int64_t tile_elements = kTileElements;
   double io_limit_seconds = kIoLimit_seconds;  // of one step of the save, see io_limit.h

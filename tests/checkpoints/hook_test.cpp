@@ -4,14 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 
 #include "checkpoints/latest.h"
 #include "checkpoints/parts.h"
 #include "framework/data/token_writer.h"
+#include "tests/checkpoints/toy.h"
 #include "tests/framework/io/scratch.h"
-#include "tests/support/toy_model.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -20,35 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using train::Action;
 namespace fs = std::filesystem;
-
-// loss per token = |w|^2 / 2.
-class Toy : public keel::testing::ToyModel {
- public:
-  Toy() {
-    parameters_.declare({.name = "w", .shape = {8}, .init = {.kind = nn::Init::Kind::normal, .value = 1}});
-    parameters_.allocate({});
-    parameters_.initialise(1);
-    telemetry_ = {.largest_logit = largest_, .heads = 1, .kv_heads = 1};
-  }
-  void refresh() override {}
-  void begin_step() override {}
-  // A loss of the weights and of a convention that no checksum sees.
-  void evaluate(Tensor sums, const nn::TokenBatch&) override {
-    sums.as<double>()[0] += std::abs(parameters_.all().front().master.as<float>()[0]) + convention;
-    sums.as<double>()[2] += 1;
-  }
-  double convention = 1;
-  void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override {
-    const auto counted = double(batch.targets.elements());
-    nn::Parameter& w = parameters_.all().front();
-    for (int64_t i = 0; i < 8; ++i)
-      w.gradient.as<float>()[i] += *options.factor.as<float>() * float(counted) * w.master.as<float>()[i];
-    add(sums, {.loss = counted, .counted = counted, .finite = counted});
-  }
-
- private:
-  OwnedTensor largest_{{1, 1}, DType::f32};
-};
 
 // Answers what it is told to, step by step.
 struct Script : train::Hook {

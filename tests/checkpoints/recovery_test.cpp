@@ -5,12 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "checkpoints/hook.h"
 #include "framework/data/token_writer.h"
+#include "tests/checkpoints/toy.h"
 #include "tests/framework/io/scratch.h"
-#include "tests/support/toy_model.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -20,32 +18,6 @@ using ::testing::IsEmpty;
 
 constexpr int32_t kPoison = 7;
 constexpr int64_t kLength = 8, kRows = 2;
-
-// loss per token = |w|^2 / 2; NaN where a batch has the poison.
-class Toy : public keel::testing::ToyModel {
- public:
-  Toy() {
-    parameters_.declare({.name = "w", .shape = {8}, .init = {.kind = nn::Init::Kind::normal, .value = 1}});
-    parameters_.allocate({});
-    parameters_.initialise(1);
-    telemetry_ = {.largest_logit = largest_, .heads = 1, .kv_heads = 1};
-  }
-  void refresh() override {}
-  void begin_step() override {}
-  void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override {
-    const auto counted = double(batch.targets.elements());
-    nn::Parameter& w = parameters_.all().front();
-    const auto* tokens = batch.tokens.as<int32_t>();
-    const bool poisoned = std::count(tokens, tokens + batch.tokens.elements(), kPoison) > 0;
-    for (int64_t i = 0; i < 8; ++i)
-      w.gradient.as<float>()[i] += poisoned ? std::numeric_limits<float>::quiet_NaN()
-                                            : *options.factor.as<float>() * float(counted) * w.master.as<float>()[i];
-    add(sums, {.loss = counted, .counted = counted, .finite = counted});
-  }
-
- private:
-  OwnedTensor largest_{{1, 1}, DType::f32};
-};
 
 class RecoveryTest : public ::testing::Test {
  protected:
@@ -86,6 +58,7 @@ class RecoveryTest : public ::testing::Test {
     do {
       const data::Dataset data = dataset();
       Toy model;
+      model.poison = kPoison;
       parallel::Mesh mesh(*world, 1);
       const data::SampleOrder order = data.training_order(1);
       train::StepBatches batches(data, {1, kLength, kRows}, false);
