@@ -35,7 +35,7 @@ bool CheckpointHook::is_own(const std::string& path) const {
 std::optional<std::string> CheckpointHook::find(const std::string& resume) {
   const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
-  if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory);
+  if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
   const bool own = has_own();
   if (resume == "none") {
     if (!own) return std::nullopt;
@@ -43,14 +43,14 @@ std::optional<std::string> CheckpointHook::find(const std::string& resume) {
                       options_.directory);
   }
   if (!own || is_own(resume)) return resume;
-  const auto latest = find_latest(parts_.world, parts_.io, options_.directory);
+  const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
   log::info("this run began from {} and has checkpoints of its own since: the newest is gone on from", resume);
   return latest;
 }
 
 std::optional<std::string> CheckpointHook::find(const Rollback& rollback, const std::string& resume) {
   const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
-  if (const auto found = find_whole(parts_.world, parts_.io, rollback.files)) return found;
+  if (const auto found = find_whole(parts_.world, parts_.io, rollback.files, options_.time_limit_seconds)) return found;
   if (parts_.world.rank() == 0) set_aside_after(options_.directory, 0);
   if (resume == "auto" || resume == "none" || is_own(resume)) return std::nullopt;
   return resume;
@@ -61,28 +61,30 @@ std::vector<std::string> CheckpointHook::load(const std::string& path) {
   parts_.world.stand_at(0, "loading");
   confirm_on_all_ranks(parts_.world, path);
   std::vector<std::string> changes;
-  train::Probe probe;
+  RunState stored;
   together(parts_.world, [&] {
-    const Contents contents = read_contents(parts_.io, path);
-    probe = contents.state.probe;
+    const Contents contents = read_contents(parts_.io, path, options_.time_limit_seconds);
+    stored = contents.state;
     changes = options_.compare_configs(contents.state.config);
     data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
-    read_tensors(parts_.io, path, tensors(), options_.qk_norm);
+    read_tensors(parts_.io, path, tensors(), options_.qk_norm, options_.time_limit_seconds);
     parts_.trainer.progress() = contents.state.progress;
     parts_.trainer.restore_hooks(nlohmann::json::parse(contents.state.hooks));
   });
   parts_.trainer.weights_changed();
-  check_probe(probe, path);
+  check_probe(stored, path);
   const int64_t step = parts_.trainer.progress().step;
   if (is_own(path)) saved_step_ = step;
   if (parts_.world.rank() == 0) set_aside_after(options_.directory, step);
   return changes;
 }
 
-void CheckpointHook::check_probe(const train::Probe& stored, const std::string& path) {
+void CheckpointHook::check_probe(const RunState& state, const std::string& path) {
+  const train::Probe& stored = state.probe;
   if (stored.empty() || parts_.probe.empty()) return;
   const double loss = train::probe_loss(parts_.model, stored);
-  const bool same = std::abs(loss - stored.loss) <= options_.probe_tolerance * std::abs(stored.loss);
+  const double tolerance = options_.probe_tolerance ? options_.probe_tolerance(state.config) : 1e-4;
+  const bool same = std::abs(loss - stored.loss) <= tolerance * std::abs(stored.loss);
   const int64_t rank = comm::lowest_rank_where(parts_.world, !same);
   if (rank == parts_.world.size()) return;
   throw input_error(
@@ -91,6 +93,13 @@ void CheckpointHook::check_probe(const train::Probe& stored, const std::string& 
       "(rank {}): this program, its libraries or this machine compute something else",
       path, comm::all_reduce_value(parts_.world, rank == parts_.world.rank() ? loss : 0.0), stored.tokens.size(),
       stored.loss, rank);
+}
+
+void CheckpointHook::start(const train::Progress&) {
+  if (!options_.background || options_.every == 0) return;
+  LocalTensors saved = tensors();
+  saved.weights_only = options_.weights_only;
+  snapshot_.take(saved);
 }
 
 train::Verdict CheckpointHook::after_step(const train::StepReport& report, const train::Verdict& verdict,
@@ -115,6 +124,7 @@ void CheckpointHook::finish(const train::Progress& progress, const train::Ending
   const bool wanted = options_.final || progress.step < options_.total_steps;
   if (!wanted || !sound || saved_step_ == progress.step) return;
   options_.max_failed = 1;
+  if (ending.outcome == train::Outcome::saved_early) options_.weights_only = false;
   start_save(progress, false);
   finish_save();
 }

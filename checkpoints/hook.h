@@ -25,8 +25,7 @@ struct CheckpointOptions {
   int64_t max_failed = 3;                        // saves in a row; the last one's error then ends the run
   double time_limit_seconds = kIoLimit_seconds;  // of one step of a save or a load
   double final_save_limit_seconds = 600;
-  double probe_tolerance = 1e-4;  // of the loss of the stored probe, relative
-  bool weights_only = false;
+  bool weights_only = false;  // but where a run is stopped early all is saved, for it to go on
   int64_t parts = 1;
   int64_t total_steps = 0;  // of the run: one that ends before is saved
   std::vector<std::pair<std::string, std::string>> mpi_hints;
@@ -34,6 +33,8 @@ struct CheckpointOptions {
   std::function<void()> before_save;
   // Texts that go into each file.
   std::string config, environment, data_fingerprint, qk_norm;
+  // Of the loss of the stored probe, relative, given the config that it was computed with. None: 1e-4.
+  std::function<double(const std::string& stored)> probe_tolerance = {};
   // Throws where a stored config must not be gone on with; otherwise says in lines what changed.
   std::function<std::vector<std::string>(const std::string& stored)> compare_configs;
   train::Note note = {};  // where events go
@@ -70,6 +71,8 @@ class CheckpointHook : public train::Hook {
   // gone, all ranks end with that error. Unwinding would wait for them.
   void leave(const Error& error);
 
+  // Where saves will be copied, their memory is taken now: a machine that lacks it says so before the first step.
+  void start(const train::Progress& progress) override;
   train::Verdict after_step(const train::StepReport& report, const train::Verdict& verdict,
                             const train::Progress& progress) override;
   void finish(const train::Progress& progress, const train::Ending& ending) override;
@@ -84,7 +87,7 @@ class CheckpointHook : public train::Hook {
   bool has_own();
   // Whether the file lies in this run's own directory, as rank 0 sees it. Collective.
   bool is_own(const std::string& path) const;
-  void check_probe(const train::Probe& stored, const std::string& path);
+  void check_probe(const RunState& stored, const std::string& path);
   RunState state_at(const train::Progress& progress);
   void start_save(const train::Progress& progress, bool copied);
   Saved save(const LocalTensors& tensors, const RunState& state);

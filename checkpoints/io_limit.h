@@ -13,17 +13,19 @@ constexpr double kIoLimit_seconds = 1800;
 // Those who wait for a rank wait so much longer: it speaks first, and knows more.
 constexpr double kPatience_seconds = 60;
 
-// Runs `job(IoContext&)` and waits. Where it takes longer than the limit, nothing can be done any more in this process
-// (HDF5 has one thread, and that is stuck): all ranks end, and the line names this rank and what it was `doing`.
+// Runs `job(IoContext&)`, waits and returns what it does. Where it takes longer than the limit, nothing can be done any
+// more in this process (HDF5 has one thread, and that is stuck): all ranks end, and the line names this rank and what
+// it was `doing`.
 template <class Job>
-void run_within(double limit_seconds, io::IoThread& io, const std::string& doing, Job job) {
-  auto done = io.submit_awaited([&job](io::IoContext& context) { job(context); });
+auto run_within(double limit_seconds, io::IoThread& io, const std::string& doing, Job job)
+    -> std::invoke_result_t<Job&, io::IoContext&> {
+  auto done = io.submit_awaited([&job](io::IoContext& context) -> decltype(auto) { return job(context); });
   if (!done.wait_within(limit_seconds))
     comm::end_all_ranks(
         Error(ErrorKind::internal,
               fmt::format("{} has not ended within {} s: this rank's disk does not answer, or another rank is stuck",
                           doing, limit_seconds)));
-  done.get();
+  return done.get();
 }
 
 }  // namespace keel::checkpoints

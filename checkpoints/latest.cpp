@@ -14,6 +14,8 @@ namespace keel::checkpoints {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kSetAside = ".set-aside";
+
 std::vector<std::string> complete_files(const std::string& directory) {
   std::vector<std::pair<int64_t, std::string>> found;
   std::error_code absent;
@@ -33,10 +35,21 @@ bool lies_in(const std::string& path, const std::string& directory) {
 
 namespace {
 
-// A part whose linking file is not there.
+// A part whose linking file is not there, and was not set aside just before the part's turn.
 bool orphan(const fs::path& path) {
   const std::string linking = linked_by(path.filename());
-  return step_of(linking) >= 0 && !fs::exists(path.parent_path() / linking);
+  if (step_of(linking) < 0 || fs::exists(path.parent_path() / linking)) return false;
+  const auto aside = [&](const fs::directory_entry& entry) {
+    return entry.path().filename().string().starts_with(linking + kSetAside);
+  };
+  return std::ranges::none_of(fs::directory_iterator(path.parent_path()), aside);
+}
+
+// What a file that is set aside is called: .set-aside, or with a number where a file of that name has been before.
+std::string aside_suffix(const std::string& path) {
+  std::string suffix = kSetAside;
+  for (int number = 2; fs::exists(path + suffix); ++number) suffix = fmt::format("{}-{}", kSetAside, number);
+  return suffix;
 }
 
 // The file and its parts. The file itself comes first: without it the parts are nobody's.
@@ -82,22 +95,26 @@ void set_aside_after(const std::string& directory, int64_t step) {
   for (const std::string& path : complete_files(directory)) {
     if (step_of(fs::path(path).filename()) <= step) continue;
     std::error_code failed;
+    const std::string suffix = aside_suffix(path);
     for (const std::string& file : whole_checkpoint(path))
-      if (!failed) fs::rename(file, file + ".set-aside", failed);
+      if (!failed) fs::rename(file, file + suffix, failed);
     log::warning("{} lies after step {}, where this run goes on: {}", path, step,
-                 failed ? "it cannot be renamed (" + failed.message() + ")" : "it is now called *.set-aside");
+                 failed ? "it cannot be renamed (" + failed.message() + ")" : "it is now called *" + suffix);
   }
 }
 
 std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& io,
-                                      const std::vector<std::string>& files) {
+                                      const std::vector<std::string>& files, double limit_seconds) {
   const int64_t count = comm::all_reduce_value(world, int64_t(world.rank() == 0 ? files.size() : 0));
   std::string path;
   for (int64_t left = count; left > 0; --left) {
     path = comm::broadcast_text(world, world.rank() == 0 ? files[size_t(left - 1)] : "");
     confirm_on_all_ranks(world, path);
     try {
-      together(world, [&] { verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}); });
+      together(world, [&] {
+        verify_tensors(
+            io, path, [](double) {}, {world.rank(), world.size()}, limit_seconds);
+      });
       return path;
     } catch (const Error& error) {
       log::warning("{}; trying the one before", error.what());
@@ -109,8 +126,10 @@ std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& i
   return std::nullopt;
 }
 
-std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory) {
-  return find_whole(world, io, world.rank() == 0 ? complete_files(directory) : std::vector<std::string>());
+std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory,
+                                       double limit_seconds) {
+  const auto files = world.rank() == 0 ? complete_files(directory) : std::vector<std::string>();
+  return find_whole(world, io, files, limit_seconds);
 }
 
 void confirm_on_all_ranks(comm::Communicator& world, const std::string& path) {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoints/io_limit.h"
 #include "framework/comm/communicator.h"
-#include "framework/io/io_thread.h"
 
 namespace keel::checkpoints {
 
@@ -31,11 +31,12 @@ void set_aside_after(const std::string& directory, int64_t step);
 
 // The newest file of which every byte is as it was written (the ranks divide the reading); older ones are tried with a
 // warning. An input error where there are files and none is whole, or where a rank does not see the same file.
-// Collective: the same path on all ranks, or none where there are no files.
-std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory);
+// Collective: the same path on all ranks, or none where there are no files. The limit is of one file's reading.
+std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory,
+                                       double limit_seconds = kIoLimit_seconds);
 // The same among `files`, the best one last, as rank 0 has them.
 std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& io,
-                                      const std::vector<std::string>& files);
+                                      const std::vector<std::string>& files, double limit_seconds = kIoLimit_seconds);
 
 // Every rank opens `path` and compares its header, and so its content, with rank 0's. Throws on all ranks, naming the
 // first rank that cannot see it. Collective.

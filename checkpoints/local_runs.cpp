@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "framework/ops/threads.h"
 #include "framework/tensor/copy.h"
 
 namespace keel::checkpoints {
 namespace {
+
+constexpr int64_t kPieceElements = int64_t(1) << 20;  // of a copy: pieces are what threads divide
 
 // The runs of the shard, cut to local elements [begin, end) of the parameter, whose first lies at `data`.
 void append(std::vector<Run>& runs, const nn::Parameter& parameter, int64_t begin, int64_t end, float* data) {
@@ -60,7 +63,8 @@ void Snapshot::plan(const LocalTensors& tensors) {
   for (const nn::Parameter& parameter : tensors.parameters.all())
     for (Part part : tensors.parts())
       for (const Run& run : runs_[{&parameter, part}] = runs_to_write(tensors, parameter, part)) {
-        sources_.push_back(run);
+        for (int64_t begin = 0; begin < run.count; begin += kPieceElements)
+          pieces_.push_back({run.data + begin, elements + begin, std::min(kPieceElements, run.count - begin)});
         elements += run.count;
       }
   memory_ = Buffer::pinned(elements * int64_t(sizeof(float)));
@@ -74,12 +78,16 @@ void Snapshot::take(const LocalTensors& tensors) {
   if (runs_.empty()) plan(tensors);
   const Device device = tensors.parameters.arenas().front().master.device();
   const Stream stream(device);  // the step's own has come to its end
-  auto* next = reinterpret_cast<float*>(memory_.data());
-  for (const Run& run : sources_) {
-    const Shape shape = {run.count};
-    copy_async(Tensor(next, shape, DType::f32), ConstTensor(run.data, shape, DType::f32, device), stream);
-    next += run.count;
-  }
+  const auto copy_piece = [&](const Piece& piece) {
+    const Shape shape = {piece.count};
+    copy_async(memory_.tensor(piece.to * int64_t(sizeof(float)), shape, DType::f32),
+               ConstTensor(piece.from, shape, DType::f32, device), stream);
+  };
+  const auto count = int64_t(pieces_.size());
+  const int threads = device.kind == DeviceKind::cpu ? ops::parts_of(count, 1) : 1;
+  ops::for_parts(count, threads, [&](int, int64_t begin, int64_t end) {
+    std::for_each(pieces_.begin() + begin, pieces_.begin() + end, copy_piece);
+  });
   stream.synchronize();
 }
 

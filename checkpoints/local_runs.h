@@ -42,11 +42,16 @@ class Snapshot {
   int64_t bytes() const { return memory_.size_bytes(); }
 
  private:
+  // Elements [to, to + count) of memory_.
+  struct Piece {
+    const float* from;
+    int64_t to, count;
+  };
   void plan(const LocalTensors& tensors);
 
   using Key = std::pair<const nn::Parameter*, Part>;
   std::map<Key, std::vector<Run>> runs_;
-  std::vector<Run> sources_;  // what is copied, one after the other, into memory_
+  std::vector<Piece> pieces_;
   Buffer memory_;
 };
 

@@ -158,8 +158,8 @@ void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Pa
 
 }  // namespace
 
-Contents read_contents(io::IoThread& io, const std::string& path) {
-  return io.run([&](io::IoContext& context) {
+Contents read_contents(io::IoThread& io, const std::string& path, double limit_seconds) {
+  return run_within(limit_seconds, io, "reading " + path, [&](io::IoContext& context) {
     const auto [file, parts] = open_checked(context, path);
     Contents contents{read_state(file), {}, int64_t(parts.size()), int64_t(std::filesystem::file_size(path))};
     for (const std::string& part : parts) contents.bytes += int64_t(std::filesystem::file_size(part));
@@ -169,8 +169,9 @@ Contents read_contents(io::IoThread& io, const std::string& path) {
   });
 }
 
-void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm) {
-  io.run([&](io::IoContext& context) {
+void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm,
+                  double limit_seconds) {
+  run_within(limit_seconds, io, "loading " + path, [&](io::IoContext& context) {
     const io::File file = open_checked(context, path).file;
     check_names(file, tensors, qk_norm);
     const int64_t tile_elements = tile_elements_of(file);
@@ -197,8 +198,8 @@ std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const s
 }
 
 void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress,
-                    nn::AxisPosition share) {
-  io.run([&](io::IoContext& context) {
+                    nn::AxisPosition share, double limit_seconds) {
+  run_within(limit_seconds, io, "checking " + path, [&](io::IoContext& context) {
     const io::File file = open_checked(context, path).file;
     const int64_t tile_elements = tile_elements_of(file);
     std::vector<std::string> tensors;

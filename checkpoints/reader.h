@@ -1,10 +1,11 @@
 // Reads a checkpoint into any layout: each rank takes the regions that its shards need, and every tile it touches is
-// checked.
+// checked. A read that takes longer than its limit ends all ranks (io_limit.h).
 #pragma once
 
 #include <functional>
 #include <map>
 
+#include "checkpoints/io_limit.h"
 #include "checkpoints/local_runs.h"
 #include "framework/io/io_thread.h"
 
@@ -24,12 +25,13 @@ struct Contents {
 };
 
 // Checks the user block, and those of parts, then reads everything but tensors. Not collective.
-Contents read_contents(io::IoThread& io, const std::string& path);
+Contents read_contents(io::IoThread& io, const std::string& path, double limit_seconds = kIoLimit_seconds);
 
 // Fills this rank's part. Not collective: every rank reads for itself. Before anything is overwritten, missing,
 // unexpected and mis-shaped tensors are an input error that names each of them; `qk_norm` is the variant at hand, for
 // the message.
-void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm);
+void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm,
+                  double limit_seconds = kIoLimit_seconds);
 
 // Logical weights, row-major, by name. Not collective.
 std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const std::string& path,
@@ -38,6 +40,6 @@ std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const s
 // Reads every tile; throws naming the first tensor that is damaged. `progress` gets the share done. Several readers can
 // divide the tiles: each calls it with its place among them.
 void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress,
-                    nn::AxisPosition share = {});
+                    nn::AxisPosition share = {}, double limit_seconds = kIoLimit_seconds);
 
 }  // namespace keel::checkpoints

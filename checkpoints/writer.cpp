@@ -177,13 +177,14 @@ void Save::complete() {
 }
 
 // After a failure, on all ranks. Files stay open until the process ends: closing is collective, and MPI-IO may let the
-// others wait in it for ever where one rank has failed.
+// others wait in it for ever where one rank has failed. An open file keeps its room on the disk: that is given back
+// first.
 void Save::abandon() {
   for (PartFile& part : parts_) {
     static_cast<void>(part.open.release());
-    if (world_.rank() == 0) ::unlink(part.temporary.c_str());
+    if (world_.rank() == 0) io::discard_file(part.temporary);
   }
-  if (world_.rank() == 0) ::unlink(linking_temporary_.c_str());
+  if (world_.rank() == 0) io::discard_file(linking_temporary_);
 }
 
 int64_t Save::bytes() const {

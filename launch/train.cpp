@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <ctime>
 
 #include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
@@ -36,18 +35,21 @@ struct Arguments {
 };
 
 volatile std::sig_atomic_t signal_seen = 0;
-volatile time_t first_signal = 0;
+volatile int64_t first_signal_ms = 0;
 
 // The first one asks for a save and an orderly end (exit 4), a second one does not wait for it. Launchers may send one
-// twice in the same moment.
+// twice within a moment.
 void on_signal(int) {
   constexpr std::string_view kLine = "keel: a second signal: stopped at once, without the last save\n";
-  if (signal_seen && time(nullptr) == first_signal) return;
-  if (signal_seen) {
+  constexpr int64_t kMoment_ms = 1000;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now_ms = int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+  if (!signal_seen) first_signal_ms = now_ms;
+  if (signal_seen && now_ms - first_signal_ms >= kMoment_ms) {
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kLine.data(), kLine.size());
     _exit(1);
   }
-  first_signal = time(nullptr);
   signal_seen = 1;
 }
 
@@ -126,10 +128,10 @@ void TrainingRun::prepare_data() {
   training_data_.check_batch({.global_batch = config_.run.batch.sequences, .data_ranks = int(layout_.data)});
   if (config_.run.data.valid) validation_data_.emplace(open_validation_data(config_));
   if (!config_.run.data.verify || session_.rollback) return;
-  world_.on_rank_0([&] {
-    training_data_.verify_ids();
-    if (validation_data_) validation_data_->verify_ids();
-    return std::string();
+  const comm::TimeLimit as_long_as_it_takes(world_.all(), 0);
+  checkpoints::together(world_.all(), [&] {
+    training_data_.verify_ids(world_.rank(), world_.size());
+    if (validation_data_) validation_data_->verify_ids(world_.rank(), world_.size());
   });
 }
 
@@ -187,7 +189,6 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
           .max_failed = c.max_failed,
           .time_limit_seconds = double(c.time_limit.count()),
           .final_save_limit_seconds = double(c.final_save_limit.count()),
-          .probe_tolerance = activation_type(config_) == DType::f32 ? 1e-4 : 2e-2,
           .weights_only = c.weights_only,
           .parts = c.parts,
           .total_steps = config_.run.total_steps(),
@@ -197,6 +198,7 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
           .environment = environment_,
           .data_fingerprint = training_data_.fingerprint_text(uint64_t(config_.run.seed)),
           .qk_norm = qk_norm_text(config_.model),
+          .probe_tolerance = [this](const std::string& stored) { return probe_tolerance(stored, config_); },
           .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); },
           .note = [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); }};
 }
@@ -307,7 +309,9 @@ std::optional<RunEnding> TrainingRun::run() {
       io_, {directory_, speaker_, run.telemetry.tensorboard, throughput, session_.rollback.has_value()});
   train::StabilityOptions of_stability = stability_options(run.stability);
   of_stability.note = [&](const std::string& kind, const io::Json& fields) { note(files, kind, fields); };
-  of_stability.ladder.may_roll_back = [this](int64_t step) { return session_.recovery.may_roll_back(step); };
+  of_stability.ladder.may_roll_back = [this](int64_t step) {
+    return !config_.run.checkpoint.weights_only && session_.recovery.may_roll_back(step);
+  };
   train::StabilityHook stability(of_stability);
   train::SpikeScoreHook spike_score;
   train::TimeLimitHook time_limit(session_.begin, run.train.stop_after ? double(run.train.stop_after->count()) : 0,

@@ -91,6 +91,12 @@ std::vector<std::string> changes_since(const std::string& stored, const FullConf
   return changes;
 }
 
+double probe_tolerance(const std::string& stored, const FullConfig& now) {
+  const config::RunConfig then = config::read_run_config(config::parse(stored, "the checkpoint's config"), "");
+  const bool whole = then.precision == config::Precision::fp32 && now.run.precision == config::Precision::fp32;
+  return whole ? 1e-4 : 2e-2;
+}
+
 void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now) {
   const models::DecoderConfig then = parse_full_config(stored, name, {}).model;
   config::compare_on_resume(then, now.model, now.run.source["model"]);

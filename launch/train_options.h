@@ -17,6 +17,8 @@ void check_fallbacks(const FullConfig& config);
 void check_qk_clip(const FullConfig& config);
 // What changed since a stored config, "key: stored -> now" each; throws where a fixed key did.
 std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now);
+// How far the loss of a stored probe may be from what it was: precision may have changed since.
+double probe_tolerance(const std::string& stored, const FullConfig& now);
 // Throws where the model of a stored config (`name` is its file) is another one, in a key that weights depend on.
 void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now);
 

@@ -9,6 +9,13 @@
 namespace keel::comm {
 namespace {
 
+RankGpus seen_here(const std::string& host, int local_rank, int local_size) {
+  RankGpus mine{key_of(0, host), local_rank, local_size, cuda::gpu_count(), {}};
+  const int64_t index = gpu_index(local_rank, mine.visible);
+  if (index < mine.visible) mine.identity = cuda::describe_gpu(int(index)).identity;
+  return mine;
+}
+
 std::vector<RankGpus> gather(Communicator& all, const RankGpus& mine) {
   static_assert(sizeof(RankGpus) % sizeof(int64_t) == 0);
   constexpr auto kWords = int64_t(sizeof(RankGpus) / sizeof(int64_t));
@@ -50,18 +57,20 @@ std::optional<GpuConflict> find_gpu_conflict(std::span<const RankGpus> ranks) {
   return std::nullopt;
 }
 
+bool every_rank_has_a_gpu(Communicator& all, const std::string& host, int local_rank, int local_size) {
+  return !find_gpu_conflict(gather(all, seen_here(host, local_rank, local_size)));
+}
+
 Device choose_gpu(Communicator& all, const std::string& host, int local_rank, int local_size) {
   if (!KEEL_HAS_CUDA)
     throw input_error("this build has no CUDA: configure with the preset cuda, or choose device: cpu");
-  RankGpus mine{key_of(0, host), local_rank, local_size, cuda::gpu_count(), {}};
-  const int64_t index = gpu_index(local_rank, mine.visible);
-  if (index < mine.visible) mine.identity = cuda::describe_gpu(int(index)).identity;
+  const RankGpus mine = seen_here(host, local_rank, local_size);
   const std::vector<RankGpus> ranks = gather(all, mine);
   if (const auto conflict = find_gpu_conflict(ranks)) {
     const std::string where = broadcast_text(all, host, conflict->rank);
     throw refusal(*conflict, ranks[size_t(conflict->rank)], where);
   }
-  return {DeviceKind::cuda, int(index)};
+  return {DeviceKind::cuda, int(gpu_index(local_rank, mine.visible))};
 }
 
 }  // namespace keel::comm

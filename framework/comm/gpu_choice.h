@@ -28,6 +28,9 @@ struct GpuConflict {
 };
 std::optional<GpuConflict> find_gpu_conflict(std::span<const RankGpus> ranks);
 
+// Whether every rank can have a GPU to itself. Collective over CPU tensors.
+bool every_rank_has_a_gpu(Communicator& all, const std::string& host, int local_rank, int local_size);
+
 // This rank's GPU. The same input error on all ranks where one has none to itself. Collective over CPU tensors.
 Device choose_gpu(Communicator& all, const std::string& host, int local_rank, int local_size);
 

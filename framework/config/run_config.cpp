@@ -252,7 +252,9 @@ void describe(Fields& fields, CheckpointConfig& c) {
               .on_resume = ignored});
   fields.add("mpi_hints", c.mpi_hints, {.doc = "Hints for MPI-IO, such as striping_factor: 8.", .on_resume = ignored});
   fields.add("weights_only", c.weights_only,
-             {.doc = "Leave the optimizer's state out: small, but no resume from it.", .on_resume = ignored});
+             {.doc = "Leave the optimizer's state out: small, but no resume from it and no rollback. A run that is stopped "
+                     "early still saves all of it.",
+              .on_resume = ignored});
   fields.add("final", c.final, {.doc = "Save after the last step.", .on_resume = ignored});
   fields.add("background", c.background,
              {.doc = "Training goes on while a copy of the state is written; false: it waits, and takes no memory for "

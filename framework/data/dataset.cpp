@@ -128,8 +128,8 @@ void Dataset::prefetch(std::span<const SampleId> rows) const {
     if (row.source >= 0) files_[size_t(row.source)].prefetch(row.sample * options_.T, options_.T + 1);
 }
 
-void Dataset::verify_ids() const {
-  for (const TokenFile& file : files_) file.verify_ids(options_.vocabulary);
+void Dataset::verify_ids(int part, int parts) const {
+  for (const TokenFile& file : files_) file.verify_ids(options_.vocabulary, part, parts);
 }
 
 std::string Dataset::fingerprint_text(uint64_t seed) const {

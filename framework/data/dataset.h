@@ -71,7 +71,7 @@ class Dataset {
   void prefetch(std::span<const SampleId> rows) const;
 
   // Scans every id of every source (TokenFile::verify_ids).
-  void verify_ids() const;
+  void verify_ids(int part = 0, int parts = 1) const;
 
   // What the order of samples depends on, a line per source: sizes, types, weights, a hash of some of the content, T
   // and the seed. Not the paths: files may move. A checkpoint stores the text.

@@ -170,14 +170,14 @@ void TokenFile::check_vocabulary(int64_t vocabulary) const {
                       notes_->tokenizer, vocabulary);
 }
 
-void TokenFile::verify_ids(int64_t vocabulary) const {
+void TokenFile::verify_ids(int64_t vocabulary, int part, int parts) const {
   check_vocabulary(vocabulary);
   constexpr int64_t block_tokens = 1 << 16;
   const char* ids = tokens_file_.data() + first_byte_;
   const int64_t blocks = (tokens_ + block_tokens - 1) / block_tokens;
   int64_t bad = tokens_;
 #pragma omp parallel for schedule(static) reduction(min : bad)
-  for (int64_t block = 0; block < blocks; ++block) {
+  for (int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts; ++block) {
     const int64_t begin = block * block_tokens, end = std::min(begin + block_tokens, tokens_);
     const int64_t found = first_outside(type_, ids, begin, end, vocabulary);
     if (found < end) bad = std::min(bad, found);

@@ -52,7 +52,7 @@ class TokenFile {
   void check_vocabulary(int64_t vocabulary) const;
   // Scans every id, in parallel. Errors: those of check_vocabulary; the first one outside [0, vocabulary), with file,
   // document and offset.
-  void verify_ids(int64_t vocabulary) const;
+  void verify_ids(int64_t vocabulary, int part = 0, int parts = 1) const;
   // The error for an id outside [0, vocabulary), which `fill` of a dataset raises too.
   Error id_error(int64_t offset, int64_t vocabulary) const;
 

@@ -6,9 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <exception>
 
 #include "framework/base/log.h"
 
@@ -63,7 +63,9 @@ EventCommand::EventCommand(std::string command, double limit_seconds)
 EventCommand::~EventCommand() {
   {
     std::lock_guard lock(mutex_);
-    closing_ = true;
+    if (std::uncaught_exceptions() > 0) queue_.clear();
+    last_moment_ =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit_seconds_));
   }
   arrived_.notify_all();
   thread_.join();
@@ -84,8 +86,11 @@ void EventCommand::tell(const Json& event) {
 void EventCommand::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    arrived_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+    arrived_.wait(lock, [&] { return closing() || !queue_.empty(); });
     if (queue_.empty()) return;
+    if (Clock::now() > last_moment_.load())
+      return log::warning("the run has ended, and {} events were not told to stability.on_event, which is too slow",
+                          queue_.size());
     const std::string line = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
@@ -99,10 +104,11 @@ void EventCommand::run(const std::string& line) {
   pid_t child = 0;
   if (const int failed = spawn(child, command_, input); failed != 0)
     return log::warning("stability.on_event cannot be started: {}", std::strerror(failed));
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   int status = 0;
   while (waitpid(child, &status, WNOHANG) == 0) {
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > limit_seconds_) {
+    const std::chrono::duration<double> passed = Clock::now() - begin;
+    if (passed.count() > limit_seconds_ || Clock::now() > last_moment_.load()) {
       kill(-child, SIGKILL);
       waitpid(child, &status, 0);
       return log::warning("stability.on_event was killed after {} s (stability.on_event_limit): {}", limit_seconds_,

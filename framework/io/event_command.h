@@ -2,6 +2,8 @@
 // one after the other on a thread of their own, each within a time limit, so that nobody waits for them.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -15,7 +17,8 @@ namespace keel::io {
 class EventCommand {
  public:
   EventCommand(std::string command, double limit_seconds);
-  // Waits for the events that are queued, each within the limit.
+  // Waits for the events that are queued, all together within the limit; while an exception passes, only for the one
+  // that is being told.
   ~EventCommand();
   EventCommand(const EventCommand&) = delete;
   EventCommand& operator=(const EventCommand&) = delete;
@@ -27,13 +30,15 @@ class EventCommand {
  private:
   void work();
   void run(const std::string& line);
+  bool closing() const { return last_moment_.load() != Clock::time_point::max(); }
 
+  using Clock = std::chrono::steady_clock;
   const std::string command_;
   const double limit_seconds_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<std::string> queue_;
-  bool closing_ = false;
+  std::atomic<Clock::time_point> last_moment_ = Clock::time_point::max();
   std::thread thread_;
 };
 

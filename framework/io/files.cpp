@@ -172,6 +172,11 @@ void sync_directory(const std::string& path) {
   Descriptor(path, O_RDONLY | O_DIRECTORY, "cannot open the directory for a sync").sync();
 }
 
+void discard_file(const std::string& path) noexcept {
+  [[maybe_unused]] const int truncated = ::truncate(path.c_str(), 0);
+  ::unlink(path.c_str());
+}
+
 void rename_file(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw file_error(from, "cannot rename to " + to, errno);
   sync_directory(directory_of(to));

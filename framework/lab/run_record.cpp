@@ -24,7 +24,7 @@ StepRecord step_of(const io::Json& line) {
                   .largest_logit = number(line, "largest_logit"),
                   .tokens_per_second = number(line, "tokens_per_second"),
                   .bound_used = number(line, "bound_used"),
-                  .accepted = line.value("verdict", "") == "proceed"};
+                  .accepted = line.value("update_norm", 0.0) > 0};
   for (const char* part : {"seconds_data", "seconds_forward_backward", "seconds_reduction", "seconds_update"})
     step.seconds += number(line, part);
   return step;

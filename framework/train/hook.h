@@ -44,7 +44,9 @@ class Hook {
   // What the step showed. Where its update was not made (report.updated), says why; may stop the run. Weights are
   // touched or not by the limits alone: a verdict of this on a step whose update was made is an internal error.
   virtual Verdict judge(const StepReport&) { return {}; }
-  // The step is over; `verdict` is the severest one. May stop the run.
+  // What an update that was made showed. Its step stays taken: the answer says how the run goes on.
+  virtual Verdict judge_update(const StepReport&) { return {}; }
+  // The step is over; `verdict` is the severest of both. Keeps what is to be kept of it, and may stop the run.
   virtual Verdict after_step(const StepReport&, const Verdict&, const Progress&) { return {}; }
   // The loop has ended.
   virtual void finish(const Progress&, const Ending&) {}

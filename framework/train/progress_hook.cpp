@@ -20,7 +20,10 @@ Verdict ProgressHook::after_step(const StepReport& report, const Verdict& verdic
   if (verdict.action != Action::proceed) {
     if (line_open_) std::fputc('\n', stderr);
     line_open_ = false;
-    log::warning("step {} left the weights as they were: {}", report.step, verdict.reason);
+    const char* outcome = !report.updated                      ? "left the weights as they were"
+                          : verdict.action == Action::lower_lr ? "lowers the learning rate of the next ones"
+                                                               : "was taken, and is in trouble";
+    log::warning("step {} {}: {}", report.step, outcome, verdict.reason);
     return {};
   }
   if (options_.terminal) {

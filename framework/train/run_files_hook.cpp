@@ -19,12 +19,12 @@ const char* name_of(Action action) {
       return "skip";
     case Action::lower_lr:
       return "lower_lr";
+    case Action::stop_saved:
+      return "stop_saved";
     case Action::roll_back:
       return "roll_back";
     case Action::stop_unstable:
       return "stop_unstable";
-    case Action::stop_saved:
-      return "stop_saved";
   }
   return "?";
 }

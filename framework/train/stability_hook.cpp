@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "framework/base/log.h"
-
 namespace keel::train {
 namespace {
 
@@ -38,12 +36,13 @@ Verdict StabilityHook::climb(const StepReport& report, const Trouble& trouble) {
     troubled_ = {report.step, report.step, report.first_sample, report.end_sample, trouble.reason};
   troubled_.last_step = report.step;
   troubled_.end_sample = report.end_sample;
+  const std::string before = ladder_.history();  // a rung that is taken clears what led to it
   Verdict verdict{ladder_.climb(report.step, trouble.grade), trouble.reason};
   if (verdict.action == Action::proceed) return {};
-  if (verdict.action != Action::skip) verdict.reason += ", after " + ladder_.history();
+  if (verdict.action != Action::skip) verdict.reason += ", after " + before;
   if (verdict.action == Action::stop_unstable) verdict.reason += advice(troubled_);
   io::Json fields = fields_of(report, trouble);
-  fields["history"] = ladder_.history();
+  fields["history"] = before;
   if (verdict.action >= Action::roll_back) fields["lasting"] = true;  // resumes from before it keep the line
   if (note_) note_(name_of(verdict.action), fields);
   return verdict;
@@ -61,18 +60,11 @@ Verdict StabilityHook::judge(const StepReport& report) {
   return trouble ? climb(report, *trouble) : Verdict();
 }
 
-Verdict StabilityHook::after_step(const StepReport& report, const Verdict& verdict, const Progress&) {
-  if (verdict.action != Action::proceed) return {};
-  const auto trouble = signals_.of_update(report);
-  if (!trouble) {
-    signals_.accept(report);
-    ladder_.accept(report.step);
-    return {};
-  }
-  Verdict after = climb(report, *trouble);
-  if (after.action == Action::lower_lr)
-    log::info("step {}: {}: the learning rate is lowered", report.step, after.reason);
-  return after;
+Verdict StabilityHook::judge_update(const StepReport& report) {
+  if (const auto trouble = signals_.of_update(report)) return climb(report, *trouble);
+  signals_.accept(report);
+  ladder_.accept(report.step);
+  return {};
 }
 
 nlohmann::json StabilityHook::state() const {

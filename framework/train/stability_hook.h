@@ -29,7 +29,7 @@ class StabilityHook : public Hook {
   double lr_factor(int64_t step) const override { return ladder_.lr_factor(step); }
   void limit(StepLimits& limits) const override;
   Verdict judge(const StepReport& report) override;
-  Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
+  Verdict judge_update(const StepReport& report) override;
   // The present ones, or the last.
   const TroubledSteps& troubled() const { return troubled_; }
 

@@ -46,9 +46,10 @@ struct StepReport {
   }
 };
 
-// The most severe answer of all hooks wins. lower_lr leaves the step out, too; the hook that says so has lowered the
-// rate of the steps to come (Hook::lr_factor). roll_back ends the loop, so that its caller can go back and begin again.
-enum class Action { proceed, skip, lower_lr, roll_back, stop_unstable, stop_saved };
+// The most severe answer of all hooks wins. lower_lr leaves the step out, too, unless its update had been made; the
+// hook that says so has lowered the rate of the steps to come (Hook::lr_factor). From stop_saved on the loop ends;
+// roll_back lets its caller go back and begin again, and is severer, since the weights at hand are not to be saved.
+enum class Action { proceed, skip, lower_lr, stop_saved, roll_back, stop_unstable };
 
 // "skip", as in events and metrics.
 const char* name_of(Action action);

@@ -71,11 +71,13 @@ Ending Trainer::run() {
     require(!report_.updated || verdict.action == Action::proceed, "step {} was judged after its update was made: {}",
             report_.step, verdict.reason);
     if (!report_.updated && verdict.action == Action::proceed) verdict = {Action::skip, "a value is not finite"};
-    if (verdict.action != Action::proceed) look_closer();
+    if (!report_.updated) look_closer();
+    if (report_.updated) verdict = ask_hooks([&](Hook& hook) { return hook.judge_update(report_); });
     mesh_.world().stand_at(report_.step, "evaluating and saving");
     const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report_, verdict, progress_); });
     const Verdict& last = after.action > verdict.action ? after : verdict;
-    if (last.action < Action::roll_back) continue;
+    const bool over = progress_.step == options_.total_steps;
+    if (last.action < Action::stop_saved || (last.action == Action::stop_saved && over)) continue;
     ending = {outcome_of(last.action), last.reason};
     break;
   }

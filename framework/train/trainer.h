@@ -1,7 +1,7 @@
 // The training loop. One step:
 //
 //   limits -> batch -> forward, backward (micro-steps) -> reduce -> norm, gate -> clip, optimizer -> report
-//         -> judge hooks: verdict -> after_step hooks
+//         -> judge hooks, of the step and of its update: verdict -> after_step hooks
 //
 // Knows a model only as nn::Model, and decides nothing by itself: hooks do, by limits that are known before the step.
 // On a GPU everything up to the report is started without waiting; the host meets the device once per step, there.

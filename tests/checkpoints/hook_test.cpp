@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 // Answers what it is told to, step by step.
 struct Script : train::Hook {
-  std::map<int64_t, Action> before, after;
+  std::map<int64_t, Action> before, of_update, after;
   int64_t seen = 0, step = 0;
   void start(const train::Progress& progress) override { step = progress.step; }
   void limit(train::StepLimits& limits) const override {
@@ -31,6 +31,9 @@ struct Script : train::Hook {
   train::Verdict judge(const train::StepReport& report) override {
     step = report.step;
     return {before.contains(step) ? before[step] : Action::proceed};
+  }
+  train::Verdict judge_update(const train::StepReport& report) override {
+    return {of_update.contains(report.step) ? of_update[report.step] : Action::proceed};
   }
   train::Verdict after_step(const train::StepReport& report, const train::Verdict&, const train::Progress&) override {
     ++seen;
@@ -75,7 +78,7 @@ class Hook : public ::testing::Test {
     if (found) hook.load(*found);
     first_step = trainer.progress().step;
     trainer.weights_changed();
-    trainer.run();
+    ending = trainer.run();
     return found ? fs::path(*found).filename().string() : "";
   }
   std::vector<std::string> names() const {
@@ -94,6 +97,7 @@ class Hook : public ::testing::Test {
   double convention = 1;
   Script script;
   int64_t first_step = 0;
+  train::Ending ending;
 };
 
 TEST_F(Hook, SavesWhenDueAndAtTheEnd) {
@@ -133,6 +137,29 @@ TEST_F(Hook, AnEarlyStopIsSavedWhateverFinalSays) {
   EXPECT_EQ(run(), file_name(8));
   EXPECT_EQ(first_step, 8);
   EXPECT_EQ(script.seen, 12);
+}
+
+// A step that is in trouble after its update is no state to go on from, whatever else is asked for at that step.
+TEST_F(Hook, AnUpdateInTroubleIsNotSaved) {
+  options.retention.keep = 1;
+  for (const Action action : {Action::roll_back, Action::stop_unstable}) {
+    script.of_update = {{10, action}};
+    script.after = {{10, Action::stop_saved}};
+    run();
+    EXPECT_THAT(names(), ElementsAre(file_name(5)));
+  }
+  script = {};
+  script.of_update = {{10, Action::lower_lr}};
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(12)));
+}
+
+TEST_F(Hook, AStopAskedForAtTheLastStepIsTheEnd) {
+  options.final = false;
+  script.after = {{12, Action::stop_saved}};
+  run();
+  EXPECT_EQ(ending.outcome, train::Outcome::done);
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10)));
 }
 
 TEST_F(Hook, AnUnstableStopSavesNothingAndKeepsOlderFiles) {

@@ -22,7 +22,7 @@ Action walk(StabilityHook& hook, const StepReport& report) {
   const bool updated = std::isfinite(report.loss) && std::isfinite(report.gradient_norm) &&
                        report.loss <= limits.loss && report.gradient_norm <= limits.gradient_norm;
   EXPECT_EQ(updated, verdict.action == Action::proceed) << verdict.reason;
-  hook.after_step(report, verdict, {});
+  if (updated) hook.judge_update(report);
   return verdict.action;
 }
 
@@ -90,6 +90,7 @@ TEST(StabilityHook, ClimbsTheLadder) {
   EXPECT_EQ(hook.lr_factor(20), 0.25);
   EXPECT_EQ(hook.lr_factor(21), 1);
   EXPECT_EQ(kinds.back(), "roll_back");
+  EXPECT_THAT(events[2]["history"].get<std::string>(), ::testing::StartsWith("2 skipped steps in a row"));
   EXPECT_EQ(kinds.size(), actions.size());
   EXPECT_EQ(events[1]["step"], 12);
   EXPECT_EQ(events[1]["signal"], "loss");
@@ -239,10 +240,10 @@ TEST(StabilityHook, TroubleAfterAnUpdateLowersTheRateThenRollsBack) {
     report.update_norm = update_norm;
     return report;
   };
-  for (int64_t i = 1; i <= 40; ++i) EXPECT_EQ(hook.after_step(at(i, 2), {}, {}).action, Action::proceed);
-  EXPECT_EQ(hook.after_step(at(41, 20), {}, {}).action, Action::lower_lr);
+  for (int64_t i = 1; i <= 40; ++i) EXPECT_EQ(hook.judge_update(at(i, 2)).action, Action::proceed);
+  EXPECT_EQ(hook.judge_update(at(41, 20)).action, Action::lower_lr);
   EXPECT_EQ(hook.lr_factor(42), 0.5);
-  EXPECT_EQ(hook.after_step(at(42, 20), {}, {}).action, Action::roll_back);
+  EXPECT_EQ(hook.judge_update(at(42, 20)).action, Action::roll_back);
   EXPECT_EQ(hook.troubled().first_step, 41);
 }
 
