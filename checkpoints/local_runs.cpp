@@ -58,16 +58,27 @@ std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter&
   return tensors.optimizer ? in_order(runs_in_spans(tensors, parameter, part)) : whole_shard(parameter);
 }
 
+// Rows of a shard that is cut along its columns lie side by side here: they are copied as one.
+void Snapshot::add(const float* from, int64_t to, int64_t count) {
+  if (!pieces_.empty() && pieces_.back().count < kPieceElements && pieces_.back().from + pieces_.back().count == from) {
+    const int64_t more = std::min(count, kPieceElements - pieces_.back().count);
+    pieces_.back().count += more;
+    from += more, to += more, count -= more;
+  }
+  for (; count > 0; from += kPieceElements, to += kPieceElements, count -= kPieceElements)
+    pieces_.push_back({from, to, std::min(kPieceElements, count)});
+}
+
 void Snapshot::plan(const LocalTensors& tensors) {
   int64_t elements = 0;
   for (const nn::Parameter& parameter : tensors.parameters.all())
     for (Part part : tensors.parts())
       for (const Run& run : runs_[{&parameter, part}] = runs_to_write(tensors, parameter, part)) {
-        for (int64_t begin = 0; begin < run.count; begin += kPieceElements)
-          pieces_.push_back({run.data + begin, elements + begin, std::min(kPieceElements, run.count - begin)});
+        add(run.data, elements, run.count);
         elements += run.count;
       }
-  memory_ = Buffer::pinned(elements * int64_t(sizeof(float)));
+  const Device device = tensors.parameters.arenas().front().master.device();
+  memory_ = Buffer::pinned(elements * int64_t(sizeof(float)), device);
   auto* next = reinterpret_cast<float*>(memory_.data());
   for (const nn::Parameter& parameter : tensors.parameters.all())
     for (Part part : tensors.parts())

@@ -48,6 +48,7 @@ class Snapshot {
     int64_t to, count;
   };
   void plan(const LocalTensors& tensors);
+  void add(const float* from, int64_t to, int64_t count);
 
   using Key = std::pair<const nn::Parameter*, Part>;
   std::map<Key, std::vector<Run>> runs_;

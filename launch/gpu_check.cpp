@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "framework/io/files.h"
 #include "framework/ops/product_rate.h"
 #include "framework/tensor/gpu.h"
 #include "launch/bench_passes.h"
@@ -106,7 +107,7 @@ void run(const Arguments& arguments) {
   const double rate = ops::measure_product_rate(DType::bf16, {.device = device});
   report["product_tflops"] = 1e-12 * rate;
   report["passes"] = passes(device, arguments.small);
-  auto write = [&] { std::ofstream(arguments.out) << report.dump(2) << "\n"; };
+  auto write = [&] { io::write_file(arguments.out, report.dump(2) + "\n"); };
   write();
   for (const Shape& shape : arguments.small ? std::span<const Shape>(kSmall) : std::span<const Shape>(kShapes)) {
     report["training"][shape.name] = train(shape, arguments.steps, rate, device);
@@ -131,6 +132,9 @@ int main(int argc, char** argv) {
   } catch (const keel::Error& error) {
     std::cerr << "gpu_check: " << error.what() << "\n";
     return error.exit_code();
+  } catch (const std::exception& error) {
+    std::cerr << "gpu_check: " << error.what() << "\n";
+    return 1;
   }
   return 0;
 }

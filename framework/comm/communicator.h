@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/comm/standing.h"
 #include "framework/tensor/tensor.h"
 
 namespace keel::comm {
@@ -102,8 +103,8 @@ class Communicator {
   virtual double set_time_limit(double seconds) = 0;
   // What this rank is about to do, for the lines of a wait that takes too long. `phase` is a literal.
   virtual void stand_at(int64_t step, const char* phase) = 0;
-  // "step 12, reducing gradients, waiting for 61 s: ..."; any thread may ask.
-  virtual std::string standing() const = 0;
+  // Where this rank stands; the same for groups split from one another, and what takes this one over.
+  virtual std::shared_ptr<Standing> standing() const = 0;
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -135,8 +136,8 @@ class TimeLimit {
   double before_;
 };
 
-// The communicator of one rank: collectives are the identity, sends go to a queue of its own.
-std::unique_ptr<Communicator> make_self_communicator();
+// The communicator of one rank, on any device: collectives are the identity, sends go to a queue of its own.
+std::unique_ptr<Communicator> make_self_communicator(std::shared_ptr<Standing> standing = std::make_shared<Standing>());
 
 // One number from each rank, reduced; the same on all ranks.
 double all_reduce_value(Communicator& group, double value, Reduction reduction = Reduction::sum);

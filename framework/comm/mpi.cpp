@@ -23,8 +23,8 @@ class MpiCommunicator final : public Communicator {
   void poll() override { engine_->poll(); }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override;
   double set_time_limit(double seconds) override { return std::exchange(engine_->options.time_limit_seconds, seconds); }
-  void stand_at(int64_t step, const char* phase) override { engine_->standing.at(step, phase); }
-  std::string standing() const override { return engine_->standing.text(); }
+  void stand_at(int64_t step, const char* phase) override { engine_->standing->at(step, phase); }
+  std::shared_ptr<Standing> standing() const override { return engine_->standing; }
 
  private:
   Request do_all_reduce(Tensor out, ConstTensor in, Reduction reduction) override {

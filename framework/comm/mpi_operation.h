@@ -129,7 +129,7 @@ class MpiEngine {
   void keep(std::exception_ptr error) { kept_ = error; }
 
   MpiOptions options;
-  Standing standing;
+  const std::shared_ptr<Standing> standing = std::make_shared<Standing>();
 
  private:
   bool poll_until(MpiOperation& operation, double limit_seconds) noexcept;

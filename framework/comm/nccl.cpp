@@ -49,14 +49,16 @@ class NcclCommunicator final : public Communicator {
   // The ids of groups travel over MPI, as the first one did: ncclCommSplit would be a second way to make a
   // communicator, and wants its parent idle.
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
-    return std::make_unique<NcclCommunicator>(mpi_->split(color, key, name), family(), name);
+    auto group = mpi_->split(color, key, name);
+    if (group->size() == 1) return make_self_communicator(standing());
+    return std::make_unique<NcclCommunicator>(std::move(group), family(), name);
   }
   double set_time_limit(double seconds) override {
     channel_.family().time_limit_seconds = seconds;
     return mpi_->set_time_limit(seconds);
   }
   void stand_at(int64_t step, const char* phase) override { mpi_->stand_at(step, phase); }
-  std::string standing() const override { return mpi_->standing(); }
+  std::shared_ptr<Standing> standing() const override { return mpi_->standing(); }
 
  private:
   Request do_all_reduce(Tensor out, ConstTensor in, Reduction reduction) override;
@@ -194,11 +196,13 @@ std::string version_text(int version) {
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> mpi, Device device,
-                                                     std::string_view name) {
+                                                     std::string_view name, std::function<void()> on_timeout) {
   setenv("NCCL_NVLS_ENABLE", "0", 0);  // nccl.h says why
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   const double limit_seconds = mpi->set_time_limit(0);
   mpi->set_time_limit(limit_seconds);
-  return std::make_unique<NcclCommunicator>(std::move(mpi), std::make_shared<NcclFamily>(device, limit_seconds), name);
+  auto family = std::make_shared<NcclFamily>(device, limit_seconds, mpi->standing(), std::move(on_timeout));
+  return std::make_unique<NcclCommunicator>(std::move(mpi), std::move(family), name);
 }
 
 void check_gpus_reach_each_other(Communicator& group, Device device) {

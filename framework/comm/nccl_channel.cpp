@@ -19,6 +19,7 @@ constexpr int64_t kDepth = 64;
 constexpr double kBriefly_seconds = 1;
 constexpr double kClosing_seconds = 10;
 constexpr double kAborting_seconds = 5;
+constexpr double kLong_seconds = 0.25;  // a wait that is worth to be told of
 
 constexpr const char* kHints =
     "NCCL_DEBUG=INFO shows what NCCL does, NCCL_SOCKET_IFNAME names the network interface to use, NCCL_IB_DISABLE=1 "
@@ -44,7 +45,17 @@ void check_nccl(ncclResult_t result, const char* call, std::source_location wher
 }
 
 void NcclFamily::look() {
-  for (NcclChannel* channel : channels_) channel->look();
+  const NcclOperation* oldest = nullptr;
+  for (NcclChannel* channel : channels_) {
+    channel->look();
+    const NcclOperation* one = channel->oldest_in_flight();
+    if (one && (!oldest || one->started() < oldest->started())) oldest = one;
+  }
+  if (oldest && seconds_since(oldest->started()) < kLong_seconds) oldest = nullptr;
+  const Clock::time_point since = oldest ? oldest->started() : Clock::time_point();
+  if (since == told_) return;
+  told_ = since;
+  oldest ? standing_->waits_since(since, oldest->text()) : standing_->goes_on();
 }
 
 void NcclFamily::unwind() noexcept {
@@ -53,14 +64,25 @@ void NcclFamily::unwind() noexcept {
   if (!std::all_of(channels_.begin(), channels_.end(), ends)) abort_all();
 }
 
+// One group's end may wait for another's to be asked for, so all are asked first. This run ends all the same: what does
+// not come back is left alone.
 void NcclFamily::abort_all() noexcept {
   broken_ = true;
-  for (NcclChannel* channel : channels_) channel->abort();
+  std::vector<std::shared_ptr<const std::atomic<bool>>> ended;
+  for (NcclChannel* channel : channels_) ended.push_back(channel->start_abort());
+  const auto begin = Clock::now();
+  const auto has_ended = [](const auto& one) { return one->load(); };
+  while (!std::all_of(ended.begin(), ended.end(), has_ended) && seconds_since(begin) < kAborting_seconds)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void NcclFamily::require_whole() {
   if (kept_) std::rethrow_exception(std::exchange(kept_, nullptr));
   require(!broken_, "NCCL was aborted after an earlier error; nothing can be sent between GPUs any more");
+}
+
+std::string NcclOperation::text() const {
+  return comm::text(channel_.place_, label_);
 }
 
 bool NcclOperation::test() {
@@ -104,7 +126,9 @@ NcclChannel::~NcclChannel() {
     require(std::uncaught_exceptions() == 0, "the other ranks may not come to their end");
     close();
   } catch (...) {
-    abort();
+    family_->enlist(*this);
+    family_->abort_all();
+    family_->strike(*this);
   }
 }
 
@@ -128,17 +152,15 @@ void NcclChannel::close() {
   KEEL_NCCL(ncclCommDestroy(std::exchange(comm_, nullptr)));
 }
 
-// ncclCommAbort stops what runs on the GPU at once, and may then wait for other ranks of this host to do the same. This
-// run ends all the same, so it is left alone where it does not come back.
-void NcclChannel::abort() noexcept {
-  if (!comm_) return;
-  auto ended = std::make_shared<std::atomic<bool>>(false);
+// ncclCommAbort stops what runs on the GPU at once, and may then wait for other ranks of this host to do the same.
+std::shared_ptr<const std::atomic<bool>> NcclChannel::start_abort() noexcept {
+  auto ended = std::make_shared<std::atomic<bool>>(comm_ == nullptr);
+  if (!comm_) return ended;
   std::thread([comm = std::exchange(comm_, nullptr), ended] {
     ncclCommAbort(comm);
     *ended = true;
   }).detach();
-  for (const auto begin = Clock::now(); !*ended && seconds_since(begin) < kAborting_seconds;)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return ended;
 }
 
 NcclOperation& NcclChannel::take() {
@@ -200,8 +222,9 @@ void NcclChannel::send_messages() {
     if (operation.waiting_) start(operation);
 }
 
-NcclOperation* NcclChannel::oldest_in_flight() {
-  NcclOperation* oldest = nullptr;
+const NcclOperation* NcclChannel::oldest_in_flight() {
+  const NcclOperation* oldest = nullptr;
+  if (!comm_) return oldest;
   for (NcclOperation& one : operations_) {
     if (one.ended_ || one.waiting_ || (one.ended_ = one.done_.done())) continue;
     if (!oldest || one.started_ < oldest->started_) oldest = &one;
@@ -248,6 +271,7 @@ void NcclChannel::fail(const char* kind, const Label& label, const std::string& 
 }
 
 void NcclChannel::fail_late(const Label& label, double limit_seconds) {
+  if (family_->on_timeout) family_->on_timeout();
   fail("comm timeout", label, fmt::format("{} s passed without its end: another rank did not come", limit_seconds));
 }
 

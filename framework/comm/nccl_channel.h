@@ -4,8 +4,10 @@
 
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
 #include <source_location>
@@ -45,12 +47,17 @@ class NcclChannel;
 
 class NcclFamily final : public WaitGuard {
  public:
-  NcclFamily(Device device, double limit_seconds) : device(device), time_limit_seconds(limit_seconds) {}
+  NcclFamily(Device device, double limit_seconds, std::shared_ptr<Standing> standing, std::function<void()> on_timeout)
+      : device(device),
+        time_limit_seconds(limit_seconds),
+        on_timeout(std::move(on_timeout)),
+        standing_(std::move(standing)) {}
 
   const Device device;
   double time_limit_seconds;
+  const std::function<void()> on_timeout;  // may be empty
 
-  // Throws where a verb failed or takes too long.
+  // Throws where a verb failed or takes too long; one that takes a while already is where this rank stands.
   void look() override;
   // Gives verbs in flight a second to end; then aborts all.
   void unwind() noexcept override;
@@ -64,9 +71,11 @@ class NcclFamily final : public WaitGuard {
   void keep(std::exception_ptr error) { kept_ = error; }
 
  private:
+  std::shared_ptr<Standing> standing_;
   std::vector<NcclChannel*> channels_;
   std::exception_ptr kept_;
   bool broken_ = false;
+  std::chrono::steady_clock::time_point told_ = {};  // of which wait, by its begin; none: the clock's own begin
 };
 
 // A send or a receive that waits for those that belong to it.
@@ -85,6 +94,10 @@ class NcclOperation final : public Operation {
   bool test() override;
   void finish() override;
   void release() noexcept override;
+
+  std::chrono::steady_clock::time_point started() const { return started_; }
+  // "rank 0 of 4 in group 'all', all_reduce of 8 fp32 elements"
+  std::string text() const;
 
  private:
   friend class NcclChannel;
@@ -132,16 +145,19 @@ class NcclChannel {
   // Ends all with the error that is being handled.
   [[noreturn]] void fail(const Label& label, const Error& error) { fail("NCCL failure", label, error.what()); }
   void send_messages();
+  // Throws as NcclFamily::look does.
   void look();
+  // Null where nothing is in flight.
+  const NcclOperation* oldest_in_flight();
   bool ends_within(double seconds) noexcept;
-  void abort() noexcept;
+  // Starts to stop what runs on the GPU; true once that has come to its end.
+  std::shared_ptr<const std::atomic<bool>> start_abort() noexcept;
 
  private:
   friend class NcclOperation;
 
   NcclOperation& take();
   void start(NcclOperation& operation);
-  NcclOperation* oldest_in_flight();
   ncclResult_t state(const Label& label);
   void settle(const Label& label, double limit_seconds);
   void close();

@@ -10,7 +10,8 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, Device, std::string_view) {
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, Device, std::string_view,
+                                                     std::function<void()>) {
   refuse();
 }
 void check_gpus_reach_each_other(Communicator&, Device) {

@@ -47,17 +47,17 @@ void deliver(const Tensor& out, const ConstTensor& in) {
 
 class SelfCommunicator final : public Communicator {
  public:
-  SelfCommunicator() : Communicator(0, 1) {}
+  explicit SelfCommunicator(std::shared_ptr<Standing> standing) : Communicator(0, 1), standing_(std::move(standing)) {}
 
   void barrier() override {}
   void poll() override {}
   std::unique_ptr<Communicator> split(int color, int, std::string_view) override {
     require(color >= 0, "split: the color {} is negative", color);
-    return make_self_communicator();
+    return make_self_communicator(standing_);
   }
   double set_time_limit(double) override { return 0; }
-  void stand_at(int64_t, const char*) override {}
-  std::string standing() const override { return {}; }
+  void stand_at(int64_t step, const char* phase) override { standing_->at(step, phase); }
+  std::shared_ptr<Standing> standing() const override { return standing_; }
 
  private:
   Request do_all_reduce(Tensor out, ConstTensor in, Reduction) override { return copied(out, in); }
@@ -90,14 +90,15 @@ class SelfCommunicator final : public Communicator {
     return {};
   }
 
+  std::shared_ptr<Standing> standing_;
   std::deque<std::unique_ptr<Receive>> receives_;
   std::deque<OwnedTensor> messages_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_self_communicator() {
-  return std::make_unique<SelfCommunicator>();
+std::unique_ptr<Communicator> make_self_communicator(std::shared_ptr<Standing> standing) {
+  return std::make_unique<SelfCommunicator>(std::move(standing));
 }
 
 }  // namespace keel::comm

@@ -100,7 +100,8 @@ void World::make_communicators(std::string_view name) {
   all_ = make_mpi_communicator(comm_, options_.mpi, name);
   KEEL_MPI(MPI_Comm_dup(comm_, &io_comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
-  watch_.emplace(comm_, [this] { return fmt::format("on host {}: {}", host_, all_->standing()); });
+  standing_ = all_->standing();
+  watch_.emplace(comm_, [this] { return fmt::format("on host {}: {}", host_, standing_->text()); });
 }
 
 World::~World() {
@@ -139,7 +140,8 @@ Device World::use_gpu() {
   const int ranks = size();
   const double usual_seconds = all_->set_time_limit(options_.start_limit_seconds);
   try {
-    all_ = make_nccl_communicator(std::move(all_), device);
+    all_ = ranks == 1 ? make_self_communicator(all_->standing())
+                      : make_nccl_communicator(std::move(all_), device, "all", options_.mpi.on_timeout);
     check_gpus_reach_each_other(*all_, device);
   } catch (const Error& error) {
     throw Error(error.kind(),

@@ -11,7 +11,6 @@
 
 #include <functional>
 #include <optional>
-#include <optional>
 
 #include "framework/comm/watch.h"
 
@@ -76,6 +75,7 @@ class World {
   MPI_Comm comm_ = MPI_COMM_WORLD;
   MPI_Comm io_comm_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> all_;
+  std::shared_ptr<const Standing> standing_;  // of all_, and of what takes it over
   WorldOptions options_;
   std::optional<Watch> watch_;
   std::optional<Device> gpu_;

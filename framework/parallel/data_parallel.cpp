@@ -108,8 +108,7 @@ void DataParallel::sum_shared(SharedParts& shared) {
 
 void DataParallel::gradient_squares(Tensor squares) {
   for (const Tensor& part : counted_) ops::add_sum_of_squares(squares, part);
-  mesh_.tensor().all_reduce(squares);
-  mesh_.data().all_reduce(squares);
+  mesh_.world().all_reduce(squares);  // one sum: two groups after one another need not give all ranks the same bits
 }
 
 std::string DataParallel::first_gradient_not_finite() {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <exception>
 
-#include "framework/base/build_config.h"
 #include "framework/base/text.h"
 #include "framework/tensor/buffer_cuda.h"
 #include "framework/tensor/wait_guard.h"
@@ -35,11 +34,11 @@ Buffer::Buffer(Device device, int64_t size_bytes) : device_(device), size_bytes_
   data_ = {static_cast<std::byte*>(address), Free{Kind::mapped, size_bytes}};
 }
 
-Buffer Buffer::pinned(int64_t size_bytes) {
-  if (!KEEL_HAS_CUDA || size_bytes == 0) return Buffer(Device{}, size_bytes);
+Buffer Buffer::pinned(int64_t size_bytes, Device device) {
+  if (device.kind != DeviceKind::cuda || size_bytes == 0) return Buffer(Device{}, size_bytes);
   Buffer buffer;
   buffer.size_bytes_ = size_bytes;
-  buffer.data_ = {cuda::allocate_pinned(size_bytes), Free{Kind::pinned, size_bytes}};
+  buffer.data_ = {cuda::allocate_pinned(device, size_bytes), Free{Kind::pinned, size_bytes}};
   return buffer;
 }
 

@@ -16,8 +16,8 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(Device device, int64_t size_bytes);
-  // CPU memory that a GPU's copies read and write while the host goes on; ordinary memory in a build without CUDA.
-  static Buffer pinned(int64_t size_bytes);
+  // CPU memory that the copies of `device` read and write while the host goes on; ordinary memory where that is no GPU.
+  static Buffer pinned(int64_t size_bytes, Device device);
 
   Device device() const { return device_; }
   int64_t size_bytes() const { return size_bytes_; }

@@ -27,7 +27,8 @@ void release(std::byte* data) {
   cudaFree(data);
 }
 
-std::byte* allocate_pinned(int64_t size_bytes) {
+std::byte* allocate_pinned(Device device, int64_t size_bytes) {
+  KEEL_CUDA(cudaSetDevice(device.index));
   void* data = nullptr;
   KEEL_CUDA(cudaMallocHost(&data, size_t(size_bytes)));
   std::memset(data, 0, size_t(size_bytes));

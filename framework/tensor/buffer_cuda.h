@@ -10,7 +10,7 @@ namespace keel::cuda {
 
 std::byte* allocate(Device device, int64_t size_bytes);
 void release(std::byte* data);
-std::byte* allocate_pinned(int64_t size_bytes);
+std::byte* allocate_pinned(Device device, int64_t size_bytes);
 void release_pinned(std::byte* data);
 
 }  // namespace keel::cuda

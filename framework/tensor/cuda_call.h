@@ -25,6 +25,10 @@ int multiprocessors(Device device);
 // aligned; contents undefined. It grows at first use and stays, so that later calls allocate nothing.
 std::byte* workspace(Device device, int64_t size_bytes);
 
+// Before a kernel is started: as long as the thread has wait guards, it keeps some hundreds of kernels ahead of its GPU
+// at most, and waits under their eyes. A driver's full queue would keep it where nobody looks.
+void limit_run_ahead(cudaStream_t stream);
+
 }  // namespace keel::cuda
 
 #define KEEL_CUDA(call) ::keel::cuda::check((call), #call)

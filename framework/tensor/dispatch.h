@@ -49,12 +49,4 @@ Result run_twin(DeviceKind device, Result (*cpu)(Parameters...), Result (*cuda)(
   return Result();
 }
 
-// For ops that have no CUDA twin yet: true when the arguments lie on the CPU, false on the meta device.
-template <class... Tensors>
-bool runs_on_cpu(const ConstTensor& first, const Tensors&... rest) {
-  DeviceKind device = device_of(first, rest...);
-  require(device != DeviceKind::cuda, "this op has no CUDA twin");
-  return device == DeviceKind::cpu;
-}
-
 }  // namespace keel

@@ -3,7 +3,7 @@
 namespace keel {
 
 Mirrored::Mirrored(Device device, int64_t capacity_bytes) : device_(device, capacity_bytes) {
-  if (device.kind == DeviceKind::cuda) host_ = Buffer::pinned(capacity_bytes);
+  if (device.kind == DeviceKind::cuda) host_ = Buffer::pinned(capacity_bytes, device);
 }
 
 Mirrored::Pair Mirrored::take(const Shape& shape, DType dtype) {

@@ -18,7 +18,7 @@ std::byte* allocate(Device, int64_t) {
   refuse();
 }
 void release(std::byte*) {}
-std::byte* allocate_pinned(int64_t) {
+std::byte* allocate_pinned(Device, int64_t) {
   refuse();
 }
 void release_pinned(std::byte*) {}

@@ -1,10 +1,15 @@
 #include "framework/tensor/stream_cuda.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "framework/tensor/buffer_cuda.h"
 #include "framework/tensor/cuda_call.h"
 #include "framework/tensor/stream.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel::cuda {
 namespace {
@@ -22,7 +27,7 @@ struct Workspace {
   Device device;
   cudaStream_t stream;
   int64_t size_bytes;
-  void* data;
+  std::byte* data;
 };
 
 }  // namespace
@@ -88,6 +93,20 @@ cudaStream_t current_stream(Device device) {
   return as_stream(Stream::current(device).native());
 }
 
+void limit_run_ahead(cudaStream_t stream) {
+  constexpr int kLaunches = 256;
+  thread_local int launches = 0;
+  thread_local cudaEvent_t marks[2] = {};  // live as long as the thread, as workspaces do
+  if (!WaitGuard::any() || ++launches % kLaunches != 0) return;
+  cudaEvent_t& mark = marks[launches / kLaunches % 2];
+  if (!mark) KEEL_CUDA(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming));
+  while (!event_is_done(mark)) {  // recorded two rounds ago, or never
+    WaitGuard::look_all();
+    sched_yield();
+  }
+  KEEL_CUDA(cudaEventRecord(mark, stream));
+}
+
 int multiprocessors(Device device) {
   int count = 0;
   KEEL_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index));
@@ -101,11 +120,13 @@ std::byte* workspace(Device device, int64_t size_bytes) {
                             [&](const Workspace& one) { return one.device == device && one.stream == stream; });
   if (found == all.end()) found = all.insert(all.end(), Workspace{device, stream, 0, nullptr});
   if (found->size_bytes < size_bytes) {
-    if (found->data) KEEL_CUDA(cudaFree(found->data));  // waits for what still uses it
-    found->size_bytes = (size_bytes + 255) / 256 * 256;
-    KEEL_CUDA(cudaMalloc(&found->data, size_t(found->size_bytes)));
+    found->size_bytes = 0;                                          // also where there is no memory for more
+    if (found->data) release(std::exchange(found->data, nullptr));  // waits for what still uses it
+    const int64_t rounded_bytes = (size_bytes + 255) / 256 * 256;
+    found->data = allocate(device, rounded_bytes);
+    found->size_bytes = rounded_bytes;
   }
-  return static_cast<std::byte*>(found->data);
+  return found->data;
 }
 
 }  // namespace keel::cuda

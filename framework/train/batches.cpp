@@ -15,7 +15,7 @@ StepBatches::StepBatches(const data::Dataset& dataset, const BatchSizes& sizes, 
   memory_ = Buffer(device, bytes);
   if (device.kind == DeviceKind::cuda)
     for (Staged* staged : {&staged_, &ahead_}) {
-      staged->memory = Buffer::pinned(bytes);
+      staged->memory = Buffer::pinned(bytes, device);
       staged->sent.emplace(device);
     }
   for (const Buffer* memory : {&memory_, &staged_.memory, &ahead_.memory}) {

@@ -187,8 +187,8 @@ void Trainer::update() {
   const bool round = model_.clip_weights(qk_clip_factors());
   data_parallel_.publish_weights(round);
   model_.refresh();
-  if (data_parallel_.zero()) mesh_.data().all_reduce(change);
-  mesh_.tensor().all_reduce(change);
+  if (!data_parallel_.zero() && mesh_.data().rank() != 0) zero(change);  // all data ranks have made the same one
+  mesh_.world().all_reduce(change);
 }
 
 // c = min(1, tau / max|s_h|), the maximum over all ranks and micro-steps of the step (QKNORM.md section 6).

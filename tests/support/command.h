@@ -38,4 +38,10 @@ inline Ended run_command(const std::string& command) {
   return ended;
 }
 
+inline std::vector<std::string> errors_of(const Ended& ended) {
+  std::vector<std::string> errors = ended.ours;
+  std::erase_if(errors, [](const std::string& line) { return line.find("error: ") == std::string::npos; });
+  return errors;
+}
+
 }  // namespace keel::testing

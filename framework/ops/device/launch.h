@@ -21,6 +21,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_
   const void* entry = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > kOrdinarySharedBytes)
     KEEL_CUDA(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
+  keel::cuda::limit_run_ahead(stream);
   [&](Parameters... values) {
     void* addresses[] = {static_cast<void*>(&values)...};
     KEEL_CUDA(cudaLaunchKernel(entry, grid, block, addresses, shared_bytes, stream));

@@ -10,8 +10,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using testing::Ended;
+using testing::errors_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -23,12 +25,6 @@ Ended run_command(const std::string& command) {
 
 Ended run_ranks(int ranks, const std::string& name, const std::string& options = "--oversubscribe --bind-to none") {
   return run_command(fmt::format("{} {} -n {} {} {}", MPIRUN, options, ranks, HELPER, name));
-}
-
-std::vector<std::string> errors_of(const Ended& ended) {
-  std::vector<std::string> errors = ended.ours;
-  std::erase_if(errors, [](const std::string& line) { return line.find("error: ") == std::string::npos; });
-  return errors;
 }
 
 // mpirun on a busy machine starts and stops in seconds; a hang would be 60.
@@ -124,7 +120,7 @@ TEST(Ending, TimeoutNamesRankVerbSizeAndWhoIsMissing) {
   EXPECT_THAT(errors_of(run),
               ElementsAre(AllOf(HasSubstr("comm timeout: rank 0 of 3 in group 'all', all_reduce of "
                                           "1048576 fp32 elements: 0.5 s passed without an answer of rank"),
-                                HasSubstr("2"))));
+                                ContainsRegex("without an answer of rank (1, )?2"))));
   EXPECT_LT(run.seconds, kSoon_seconds);
   // Every rank says where it stands: the two that wait, and the one that they wait for.
   for (const char* rank : {"keel: ", "keel: rank 1: "})

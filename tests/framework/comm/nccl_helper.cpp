@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "framework/comm/world.h"
+#include "framework/ops/elementwise.h"
 #include "framework/tensor/buffer.h"
 #include "framework/tensor/copy.h"
 #include "tests/support/cuda_host/nccl_faults.h"
@@ -54,6 +55,22 @@ int late_while_polling(World& world) {
   const OwnedTensor x({1}, DType::f32, device);
   const Request request = world.all().start_all_reduce(x, x);
   for (;;) world.all().poll();
+}
+
+// The others fill their GPU's queue behind the sum.
+int late_while_launching(World& world) {
+  const Device device = world.use_gpu();
+  world.all().set_time_limit(0.5);
+  sleep_on_last_rank(world);
+  const OwnedTensor x({1}, DType::f32, device);
+  world.all().all_reduce(x);
+  for (;;) ops::fill(x, 1);
+}
+
+int late_at_start(World& world) {
+  sleep_on_last_rank(world);
+  world.use_gpu();
+  return 0;
 }
 
 int aborted_group_stays_aborted(World& world) {
@@ -112,6 +129,8 @@ using Case = std::function<int(World&)>;
 const std::map<std::string, Case> kCases = {{"fine", fine},
                                             {"late", late},
                                             {"late_while_polling", late_while_polling},
+                                            {"late_while_launching", late_while_launching},
+                                            {"late_at_start", late_at_start},
                                             {"aborted", aborted_group_stays_aborted},
                                             {"network", network_fails},
                                             {"other_counts", other_counts},
@@ -123,6 +142,6 @@ const std::map<std::string, Case> kCases = {{"fine", fine},
 
 int main(int, char** argv) {
   keel::comm::WorldOptions options;
-  options.start_limit_seconds = 20;
+  options.start_limit_seconds = std::string_view(argv[1]) == "late_at_start" ? 2 : 20;
   return keel::comm::run(options, keel::comm::kCases.at(argv[1]));
 }

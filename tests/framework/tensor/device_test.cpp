@@ -23,11 +23,11 @@ TEST(DeviceBuffer, IsZeroFilledAndRefusesTheImpossible) {
 }
 
 TEST(DeviceBuffer, PinnedMemoryIsOrdinaryMemoryOfTheHost) {
-  const Buffer pinned = Buffer::pinned(100);
+  const Buffer pinned = Buffer::pinned(100, test_device());
   EXPECT_EQ(pinned.device(), Device{});
   EXPECT_EQ(pinned.data()[99], std::byte(0));
   pinned.data()[99] = std::byte(3);
-  EXPECT_EQ(Buffer::pinned(0).data(), nullptr);
+  EXPECT_EQ(Buffer::pinned(0, test_device()).data(), nullptr);
 }
 
 TEST(DeviceArena, HandsOutAlignedMemoryInStackOrder) {
@@ -71,7 +71,7 @@ TEST(Streams, WorkOfOneStreamWaitsForAnEventOfAnother) {
   Event ready(device);
   EXPECT_TRUE(ready.done()) << "nothing was recorded";
   DeviceTensor x({1000}, DType::f32), y({1000}, DType::bf16);
-  const Buffer pinned = Buffer::pinned(2000);
+  const Buffer pinned = Buffer::pinned(2000, test_device());
   const Tensor host = pinned.tensor(0, {1000}, DType::bf16);
   {
     StreamScope scope(first);

@@ -26,6 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kMostPending = 1024;
+
 struct Piece {
   Turn turn;
   bool exchanges;  // with other processes, which cannot make this one wait for its stream
@@ -94,6 +96,8 @@ cudaError_t add(cudaStream_t stream, Piece piece) {
   CUstream_st* queue = known(stream);
   if (!queue) return with_error(cudaErrorInvalidResourceHandle);
   if (broken() != cudaSuccess) return with_error(broken());
+  // As the driver: what is started into a full queue waits for room.
+  if (queue->work.size() >= kMostPending) drain(lock, *queue, queue->started - kMostPending + 1);
   queue->work.push_back(std::move(piece));
   ++queue->started;
   return cudaSuccess;

@@ -15,6 +15,7 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  keel::cuda::limit_run_ahead(stream);
   const cuda_host::Inside inside;
   std::tuple<std::decay_t<Parameters>...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
   KEEL_CUDA(
