@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "framework/ops/onednn_version.h"
+
 namespace keel::ops::onednn {
 
 using dnnl::memory;
@@ -72,31 +74,6 @@ Session& session() {
   return session;
 }
 
-// Where oneDNN 2 and 3 differ.
-#if DNNL_VERSION_MAJOR >= 3
-dnnl::matmul::primitive_desc choose(const memory::desc& c, const memory::desc& a, const memory::desc& b,
-                                    const memory::desc& bias, const dnnl::primitive_attr& attributes) {
-  const dnnl::engine& engine = session().engine;
-  if (bias.get_ndims() == 0) return {engine, a, b, c, attributes, /*allow_empty=*/true};
-  return {engine, a, b, bias, c, attributes, /*allow_empty=*/true};
-}
-bool has_blocks(const memory::desc& desc) {
-  return desc.get_format_kind() == memory::format_kind::blocked && desc.get_inner_nblks() > 0;
-}
-constexpr int kUnknownInstructions = dnnl_cpu_isa_default;  // what other processors than x86 report
-#else
-dnnl::matmul::primitive_desc choose(const memory::desc& c, const memory::desc& a, const memory::desc& b,
-                                    const memory::desc& bias, const dnnl::primitive_attr& attributes) {
-  const dnnl::engine& engine = session().engine;
-  const auto product = bias.data.ndims == 0 ? dnnl::matmul::desc(a, b, c) : dnnl::matmul::desc(a, b, bias, c);
-  return {product, attributes, engine, /*allow_empty=*/true};
-}
-bool has_blocks(const memory::desc& desc) {
-  return desc.data.format_kind == dnnl_blocked && desc.data.format_desc.blocking.inner_nblks > 0;
-}
-constexpr int kUnknownInstructions = dnnl_cpu_isa_all;
-#endif
-
 template <class F>
 auto checked(std::string_view what, F&& f) {
   try {
@@ -140,7 +117,7 @@ Compiled compile(const Product& product, const memory::desc& b_desc) {
     operations.append_sum(1.0f);
     attributes.set_post_ops(operations);
   }
-  const dnnl::matmul::primitive_desc chosen = choose(c_desc, a_desc, b_desc, bias_desc, attributes);
+  const dnnl::matmul::primitive_desc chosen = choose(engine, {c_desc, a_desc, b_desc, bias_desc}, attributes);
   Compiled compiled{.b_desc = b_desc};
   if (!chosen) return compiled;
   compiled.primitive = dnnl::matmul(chosen);
@@ -207,7 +184,7 @@ void Blocked::assign_preferred(const Matrix& b) {
     memory::desc a_desc({kTypicalRows, b.rows}, type_of(b.dtype), memory::format_tag::ab);
     memory::desc any({b.rows, b.columns}, type_of(b.dtype), memory::format_tag::any);
     memory::desc c_desc({kTypicalRows, b.columns}, type_of(b.dtype), memory::format_tag::ab);
-    const dnnl::matmul::primitive_desc chosen = choose(c_desc, a_desc, any, {}, {});
+    const dnnl::matmul::primitive_desc chosen = choose(session().engine, {c_desc, a_desc, any, {}}, {});
     const memory::desc preferred = chosen ? chosen.weights_desc() : any;
     set_layout(b, has_blocks(preferred) ? std::make_unique<Layout>(Layout{.desc = preferred}) : nullptr);
   });
@@ -258,7 +235,7 @@ bool run(const Product& given, Effort effort, const Blocked* blocked) {
 
 Bf16Support bf16_support() {
   auto instructions = int(dnnl::get_effective_cpu_isa());
-  if (instructions != kUnknownInstructions &&
+  if (instructions != unknown_instructions() &&
       (instructions & dnnl_cpu_isa_avx512_core_bf16) != dnnl_cpu_isa_avx512_core_bf16)
     return {false, "the CPU has no bf16 instructions that oneDNN uses"};
   constexpr int64_t kSize = 64;

@@ -1,5 +1,5 @@
-// Matrix products by oneDNN, on the CPU: the only file that speaks its API. Primitives are compiled once per shape,
-// strides and types, and kept per thread, so nothing is locked.
+// Matrix products by oneDNN, on the CPU: with onednn_version.h the only file that speaks its API. Primitives are
+// compiled once per shape, strides and types, and kept per thread, so nothing is locked.
 #pragma once
 
 #include <memory>
