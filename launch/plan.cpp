@@ -50,6 +50,7 @@ void print_memory(const LayoutPlan& plan, const PlanDevice& device) {
   line("copies for products", m.copies);
   line("gradients (fp32)", m.gradients);
   line("moments", m.moments);
+  line("copy for saves", m.saves);
   line("activations", m.activations);
   line("position tables, token ids", m.tables);
   line("scratch", m.scratch);

@@ -96,6 +96,13 @@ double table_bytes(const FullConfig& config, const LayoutPlan& plan) {
   return ids + tables * T * double(model.rotated_features()) * 4;
 }
 
+// Rank 0's: with ZeRO a rank writes the pieces that it updates, without it the first data rank writes all.
+double saves_bytes(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, double elements) {
+  const config::CheckpointConfig& c = config.run.checkpoint;
+  if (device.gpu || !c.background || c.every.value_or(0) == 0) return 0;
+  return (c.weights_only ? 4 : 12) * elements / double(config.run.parallel.zero ? plan.data : 1);
+}
+
 PlannedMemory memory_of(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, Rehearsal& one) {
   const double elements = parameter_elements(one), copied = copied_elements(one);
   PlannedMemory memory;
@@ -103,6 +110,7 @@ PlannedMemory memory_of(const FullConfig& config, const PlanDevice& device, cons
   memory.copies = 2 * copied + packed_bytes(one, device, activation_type(config));
   memory.gradients = 4 * elements;
   memory.moments = 8 * elements / double(config.run.parallel.zero ? plan.data : 1);
+  memory.saves = saves_bytes(config, device, plan, elements);
   memory.activations = double(one.decoder.activation_bytes());
   memory.tables = table_bytes(config, plan);
   memory.scratch = plan.tensor * plan.data > 1 ? device.exchange_bytes : 0;

@@ -12,11 +12,14 @@ struct PlannedMemory {
   double weights = 0;  // fp32 masters
   double copies = 0;   // bf16, where products read those; and forms of them that the CPU's products want
   double gradients = 0, moments = 0;
+  double saves = 0;        // what is written in the background is a copy; on GPUs it lies with the host
   double activations = 0;  // saved and scratch, of one micro-batch
   double tables = 0;       // positions, token ids of a step
   double scratch = 0;      // of collectives, and of products that widen bf16
   double program = 0;
-  double total() const { return weights + copies + gradients + moments + activations + tables + scratch + program; }
+  double total() const {
+    return weights + copies + gradients + moments + saves + activations + tables + scratch + program;
+  }
 };
 
 // Of one step of one rank, all micro-steps.

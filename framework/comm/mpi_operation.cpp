@@ -222,7 +222,7 @@ bool MpiEngine::poll_until(MpiOperation& operation, double limit_seconds) noexce
     if (options.pause_microseconds > 0) usleep(useconds_t(options.pause_microseconds));
     if (options.pause_microseconds == 0 && idle_polls % kPollsBetweenLooks != 0) continue;
     const double waited_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (waited_seconds > kLong_seconds && !std::exchange(told, true)) standing->waits_since(begin, operation.text());
+    if (waited_seconds > kLong_seconds && !std::exchange(told, true)) operation.tell(*standing, begin);
     if (limit_seconds > 0 && waited_seconds > limit_seconds) return false;
     sched_yield();  // with more ranks than cores, the one we wait for may need this core
   }

@@ -93,6 +93,10 @@ class MpiOperation final : public Operation {
   void cancel_receives() noexcept;
   std::string missing_ranks();
   std::string text() const { return comm::text(*group_, label_); }
+  // Has waited since then.
+  void tell(Standing& standing, std::chrono::steady_clock::time_point begin) const {
+    standing.waits_since(begin, *group_, label_);
+  }
 
   MpiEngine& engine_;
   const MpiGroup* group_ = nullptr;

@@ -55,7 +55,7 @@ void NcclFamily::look() {
   const Clock::time_point since = oldest ? oldest->started() : Clock::time_point();
   if (since == told_) return;
   told_ = since;
-  oldest ? standing_->waits_since(since, oldest->text()) : standing_->goes_on();
+  oldest ? oldest->tell(*standing_) : standing_->goes_on();
 }
 
 void NcclFamily::unwind() noexcept {
@@ -81,8 +81,8 @@ void NcclFamily::require_whole() {
   require(!broken_, "NCCL was aborted after an earlier error; nothing can be sent between GPUs any more");
 }
 
-std::string NcclOperation::text() const {
-  return comm::text(channel_.place_, label_);
+void NcclOperation::tell(Standing& standing) const {
+  standing.waits_since(started_, channel_.place_, label_);
 }
 
 bool NcclOperation::test() {

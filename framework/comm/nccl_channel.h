@@ -96,8 +96,7 @@ class NcclOperation final : public Operation {
   void release() noexcept override;
 
   std::chrono::steady_clock::time_point started() const { return started_; }
-  // "rank 0 of 4 in group 'all', all_reduce of 8 fp32 elements"
-  std::string text() const;
+  void tell(Standing& standing) const;
 
  private:
   friend class NcclChannel;

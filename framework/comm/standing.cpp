@@ -4,23 +4,25 @@
 
 namespace keel::comm {
 
-void Standing::waits_since(std::chrono::steady_clock::time_point begin, const std::string& what) {
+void Standing::waits_since(std::chrono::steady_clock::time_point begin, const Place& place, const Label& label) {
   std::lock_guard lock(mutex_);
+  waits_ = true;
   begin_ = begin;
-  wait_ = what;
+  place_ = place;
+  label_ = label;
 }
 
 void Standing::goes_on() {
   std::lock_guard lock(mutex_);
-  wait_.clear();
+  waits_ = false;
 }
 
 std::string Standing::text() const {
   std::lock_guard lock(mutex_);
   const std::string place = fmt::format("step {}, {}", step_.load(), phase_.load());
-  if (wait_.empty()) return place + ", waiting for no other rank";
+  if (!waits_) return place + ", waiting for no other rank";
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  return fmt::format("{}, waiting for {:.1f} s: {}", place, seconds, wait_);
+  return fmt::format("{}, waiting for {:.1f} s: {}", place, seconds, comm::text(place_, label_));
 }
 
 }  // namespace keel::comm

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <string>
 
+#include "framework/comm/label.h"
+
 namespace keel::comm {
 
 class Standing {
@@ -16,8 +18,8 @@ class Standing {
     step_ = step;
     phase_ = phase;
   }
-  // A wait that has taken a while already, and its end.
-  void waits_since(std::chrono::steady_clock::time_point begin, const std::string& what);
+  // A wait that has taken a while already, and its end. Nothing is allocated for groups with short names.
+  void waits_since(std::chrono::steady_clock::time_point begin, const Place& place, const Label& label);
   void goes_on();
   std::string text() const;
 
@@ -25,7 +27,9 @@ class Standing {
   std::atomic<int64_t> step_ = 0;
   std::atomic<const char*> phase_ = "starting";
   mutable std::mutex mutex_;
-  std::string wait_;  // empty: none that has taken a while
+  bool waits_ = false;  // has done so for a while
+  Place place_;
+  Label label_;
   std::chrono::steady_clock::time_point begin_;
 };
 

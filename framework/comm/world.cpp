@@ -140,8 +140,11 @@ Device World::use_gpu() {
   const int ranks = size();
   const double usual_seconds = all_->set_time_limit(options_.start_limit_seconds);
   try {
-    all_ = ranks == 1 ? make_self_communicator(all_->standing())
-                      : make_nccl_communicator(std::move(all_), device, "all", options_.mpi.on_timeout);
+    if (ranks == 1) {
+      before_gpu_ = std::exchange(all_, make_self_communicator(all_->standing()));
+    } else {
+      all_ = make_nccl_communicator(std::move(all_), device, "all", options_.mpi.on_timeout);
+    }
     check_gpus_reach_each_other(*all_, device);
   } catch (const Error& error) {
     throw Error(error.kind(),

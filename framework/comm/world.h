@@ -55,9 +55,9 @@ class World {
 
   // Of the thread that made the World.
   Communicator& all() { return *all_; }
-  // From here on all(), another object than before, and what is split from it carry tensors of the GPU that this
-  // returns, too (nccl.h). Throws an input error where a rank has no GPU to itself, an internal error where the GPUs
-  // cannot reach each other within the start's limit. Collective; asked again, it gives the same.
+  // From here on all(), another object beside that from before, and what is split from it carry tensors of the GPU that
+  // this returns, too (nccl.h). Throws an input error where a rank has no GPU to itself, an internal error where the
+  // GPUs cannot reach each other within the start's limit. Collective; asked again, it gives the same.
   Device use_gpu();
   // All ranks, for one other thread (checkpoint exchange), which sleeps while it waits. Collective.
   std::unique_ptr<Communicator> another(std::string_view name) const;
@@ -75,7 +75,8 @@ class World {
   MPI_Comm comm_ = MPI_COMM_WORLD;
   MPI_Comm io_comm_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> all_;
-  std::shared_ptr<const Standing> standing_;  // of all_, and of what takes it over
+  std::unique_ptr<Communicator> before_gpu_;  // all_ until then, which others may still hold
+  std::shared_ptr<const Standing> standing_;  // of both
   WorldOptions options_;
   std::optional<Watch> watch_;
   std::optional<Device> gpu_;

@@ -3,6 +3,7 @@
 #include <map>
 #include <thread>
 
+#include "framework/comm/gpu_choice.h"
 #include "framework/comm/world.h"
 #include "framework/ops/elementwise.h"
 #include "framework/tensor/buffer.h"
@@ -68,6 +69,7 @@ int late_while_launching(World& world) {
 }
 
 int late_at_start(World& world) {
+  if (last(world)) choose_gpu(world.all(), world.host(), world.local_rank(), world.local_size());
   sleep_on_last_rank(world);
   world.use_gpu();
   return 0;
