@@ -39,7 +39,7 @@ FullConfig complete(config::RunConfig run) {
 data::DatasetOptions dataset_options(const FullConfig& config) {
   return {.T = config.run.data.sequence_length,
           .vocabulary = config.model.vocab.value(),
-          .mask = {.on = config.run.data.document_mask}};
+          .document_mask = config.run.data.document_mask};
 }
 
 }  // namespace

@@ -3,20 +3,21 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "framework/base/error.h"
+#include "framework/io/foreign_json.h"
 
 namespace keel::checkpoints::safetensors {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using io::excerpt;
+using Json = io::ForeignJson;
 
 constexpr uint64_t kLargestHeader_bytes = 100'000'000;  // the format's own limit
 
 int64_t count_in(const Json& value, const std::string& what) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t(INT64_MAX))
-    throw input_error("{} must be a whole number of at least 0, not {}", what, value.dump());
+    throw input_error("{} must be a whole number of at least 0, not {}", what, excerpt(value));
   return int64_t(value.get<uint64_t>());
 }
 
@@ -28,33 +29,33 @@ const Json& key_of(const Json& object, const char* key, const std::string& what)
 
 int64_t size_bytes_of(const TensorEntry& entry, const std::string& what) {
   int64_t bytes = bytes_of_any(entry.type);
-  if (bytes == 0) throw input_error("{}: the element type '{}' is unknown", what, entry.type);
+  if (bytes == 0) throw input_error("{}: the element type {} is unknown", what, excerpt(entry.type));
   for (int64_t size : entry.shape)
     if (__builtin_mul_overflow(bytes, size, &bytes))
-      throw input_error("{}: the sizes {} overflow", what, entry.shape_text());
+      throw input_error("{}: the sizes {} overflow", what, excerpt(entry.shape));
   return bytes;
 }
 
 // `data_begin`, `file_bytes`: where data lies in the file.
 TensorEntry read_entry(const Json& json, const std::string& what, int64_t data_begin, int64_t file_bytes) {
-  if (!json.is_object()) throw input_error("{} must be an object, not {}", what, json.dump());
+  if (!json.is_object()) throw input_error("{} must be an object, not {}", what, excerpt(json));
   const Json &type = key_of(json, "dtype", what), &shape = key_of(json, "shape", what),
              &offsets = key_of(json, "data_offsets", what);
-  if (!type.is_string()) throw input_error("{}: dtype must be a text, not {}", what, type.dump());
-  if (!shape.is_array()) throw input_error("{}: shape must be a list, not {}", what, shape.dump());
+  if (!type.is_string()) throw input_error("{}: dtype must be a text, not {}", what, excerpt(type));
+  if (!shape.is_array()) throw input_error("{}: shape must be a list, not {}", what, excerpt(shape));
   if (!offsets.is_array() || offsets.size() != 2)
-    throw input_error("{}: data_offsets must be [begin, end], not {}", what, offsets.dump());
+    throw input_error("{}: data_offsets must be [begin, end], not {}", what, excerpt(offsets));
   TensorEntry entry{.type = type.get<std::string>(), .shape = {}};
   for (const Json& size : shape) entry.shape.push_back(count_in(size, what + ": a size"));
   const int64_t begin = count_in(offsets[0], what + ": data_offsets"), data_bytes = file_bytes - data_begin;
   const int64_t end = count_in(offsets[1], what + ": data_offsets");
-  if (begin > end) throw input_error("{}: data_offsets {} end before they begin", what, offsets.dump());
+  if (begin > end) throw input_error("{}: data_offsets {} end before they begin", what, excerpt(offsets));
   if (end > data_bytes)
     throw input_error("{}: lies up to byte {} of the data, and the file has {} of it: it was cut short", what, end,
                       data_bytes);
   const int64_t bytes = size_bytes_of(entry, what);
   if (end - begin != bytes)
-    throw input_error("{}: {} {} takes {} bytes, but data_offsets give it {}", what, entry.type, entry.shape_text(),
+    throw input_error("{}: {} {} takes {} bytes, but data_offsets give it {}", what, entry.type, excerpt(entry.shape),
                       bytes, end - begin);
   entry.begin = data_begin + begin;
   entry.end = data_begin + end;
@@ -92,22 +93,6 @@ std::string TensorEntry::shape_text() const {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-void check_json_object(std::string_view text, const std::string& what) {
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  const auto on_event = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && twice.empty())
-      twice = value.get<std::string>();
-    return true;
-  };
-  const Json json = Json::parse(text, on_event, false);
-  if (json.is_discarded()) throw input_error("{} is not JSON", what);
-  if (!json.is_object()) throw input_error("{} is not a JSON object", what);
-  if (!twice.empty()) throw input_error("{} has the key '{}' twice", what, twice);
-}
-
 Header read_header(std::string_view file, const std::string& path) {
   uint64_t header_bytes = 0;
   if (file.size() < sizeof header_bytes)
@@ -121,9 +106,8 @@ Header read_header(std::string_view file, const std::string& path) {
     throw input_error("{}: its header of {} bytes is cut short: the file has {} bytes", path, header_bytes,
                       file.size());
   const std::string_view text = file.substr(sizeof header_bytes, header_bytes);
-  check_json_object(text, path + ": the header");
+  const Json json = io::parse_foreign_json(text, path + ": the header");
   const int64_t data_begin = int64_t(sizeof header_bytes + header_bytes);
-  const Json json = Json::parse(text);
   Header header;
   for (const auto& [name, value] : json.items()) {
     if (name != "__metadata__") {
@@ -142,7 +126,7 @@ Header read_header(std::string_view file, const std::string& path) {
 
 std::string make_header(const std::vector<std::pair<std::string, TensorEntry>>& tensors,
                         const std::map<std::string, std::string>& metadata) {
-  Json json;
+  nlohmann::ordered_json json;  // as given
   json["__metadata__"] = metadata;
   int64_t begin = 0;
   for (const auto& [name, entry] : tensors) {

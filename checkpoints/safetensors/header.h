@@ -37,8 +37,4 @@ Header read_header(std::string_view file, const std::string& path);
 std::string make_header(const std::vector<std::pair<std::string, TensorEntry>>& tensors,
                         const std::map<std::string, std::string>& metadata);
 
-// JSON of an object in which no key comes twice, at any depth (readers disagree on which one would win). As text, so
-// that callers choose their own JSON type; throws what is wrong.
-void check_json_object(std::string_view text, const std::string& what);
-
 }  // namespace keel::checkpoints::safetensors

@@ -1,9 +1,8 @@
 #include "checkpoints/safetensors/model_files.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "framework/io/files.h"
+#include "framework/io/foreign_json.h"
 
 namespace keel::checkpoints::safetensors {
 namespace {
@@ -14,16 +13,15 @@ constexpr uint64_t kLargestIndex_bytes = 100'000'000;
 
 // File names of the index by tensor.
 std::map<std::string, std::string> read_index(const std::string& path) {
-  const std::string text = io::read_file(path, kLargestIndex_bytes);
-  check_json_object(text, path);
-  const auto json = nlohmann::json::parse(text);
+  const io::ForeignJson json = io::read_foreign_json(path, kLargestIndex_bytes);
   const auto found = json.find("weight_map");
   if (found == json.end() || !found->is_object()) throw input_error("{}: has no object 'weight_map'", path);
   std::map<std::string, std::string> files;
   for (const auto& [name, file] : found->items()) {
     const std::string value = file.is_string() ? file.get<std::string>() : "";
     if (value.empty() || value.find('/') != std::string::npos || value == "..")
-      throw input_error("{}: the file of {} is {}, which is no name of a file beside it", path, name, file.dump());
+      throw input_error("{}: the file of {} is {}, which is no name of a file beside it", path, name,
+                        io::excerpt(file));
     files[name] = value;
   }
   return files;

@@ -75,6 +75,7 @@ class Word {
 class ByteLevelBpe : public Tokenizer {
  public:
   ByteLevelBpe(const std::string& path, std::optional<int32_t> end_of_document) : model_(read_tokenizer_json(path)) {
+    start_of_text_ = model_.start_of_text;
     end_of_document_ = end_of_document ? *end_of_document : read_end_of_text(path, model_);
     for (const std::string& pattern : model_.patterns) patterns_.emplace_back(pattern, path);
     for (int byte = 0; byte < 256; ++byte) byte_ids_[size_t(byte)] = model_.ids.at(std::string(1, char(byte)));
@@ -85,13 +86,15 @@ class ByteLevelBpe : public Tokenizer {
     }
     for (auto& tokens : added_by_first_byte_)  // the longest that fits is meant
       std::sort(tokens.begin(), tokens.end(), [](auto* a, auto* b) { return a->text.size() > b->text.size(); });
+    if (end_of_document_ < 0 || end_of_document_ >= vocabulary())
+      throw input_error("{}: documents are said to end with id {}, and it has {} ids", path, end_of_document_,
+                        vocabulary());
     index_merges(path);
   }
 
   std::string kind() const override { return "byte_level_bpe"; }
   int64_t vocabulary() const override { return int64_t(texts_.size()); }
   int32_t end_of_document() const override { return end_of_document_; }
-  std::optional<int32_t> start_of_text() const override { return model_.start_of_text; }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   void decode(std::span<const int32_t> ids, std::string& text) const override;
 

@@ -136,9 +136,12 @@ std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, const Mo
 class Output {
  public:
   Output(std::string prefix, const Tokenizer& tokenizer)
-      : prefix_(std::move(prefix)), end_(tokenizer.end_of_document()), writer_(prefix_, tokenizer.vocabulary()) {}
+      : prefix_(std::move(prefix)), end_(tokenizer.end_of_document()), writer_(prefix_, tokenizer.vocabulary()) {
+    tokenizer.begin_document(begin_);
+  }
 
   void append(const std::vector<int32_t>& ids, size_t bytes) {
+    if (!in_document_) writer_.append(begin_);
     writer_.append(ids);
     bytes_ += int64_t(bytes);
     in_document_ = true;
@@ -162,6 +165,7 @@ class Output {
 
  private:
   std::string prefix_;
+  std::vector<int32_t> begin_;
   int32_t end_;
   TokenWriter writer_;
   int64_t bytes_ = 0;
@@ -263,6 +267,7 @@ CorpusReports make_corpus(const CorpusOptions& options, const Progress& progress
   notes.tokenizer = tokenizer->kind();
   notes.vocabulary = tokenizer->vocabulary();
   notes.end_of_document = tokenizer->end_of_document();
+  notes.start_of_text = tokenizer->start_of_text();
   if (notes.tokenizer != "bytes") {
     notes.model = model.name();
     model.keep();

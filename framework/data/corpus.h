@@ -1,10 +1,11 @@
 // Text into token files: PREFIX.bin, .idx, .json, with SentencePiece PREFIX.model, with a given tokenizer.json
 // PREFIX.tokenizer.json, and the held-out text PREFIX-valid.*.
 //
-// Every document is followed by the tokenizer's end-of-document token. Held-out text is chosen piece by piece: a piece
-// is a document, or a part of one that is longer than a 32nd of the held-out text (at most 64 KiB). Of every 1/valid
-// consecutive pieces one is held out, at a place that depends only on its number, so that held-out text comes from all
-// over and neither short nor long documents are preferred. A held-out part ends the training document before it.
+// Every document begins with the tokenizer's start-of-text token, where it has one, and is followed by its
+// end-of-document token. Held-out text is chosen piece by piece: a piece is a document, or a part of one that is longer
+// than a 32nd of the held-out text (at most 64 KiB). Of every 1/valid consecutive pieces one is held out, at a place
+// that depends only on its number, so that held-out text comes from all over and neither short nor long documents are
+// preferred. A held-out part ends the training document before it.
 #pragma once
 
 #include <cstdint>

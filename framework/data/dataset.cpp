@@ -17,11 +17,10 @@ Dataset::Dataset(std::vector<Source> sources, DatasetOptions options)
   for (const Source& source : sources_) {
     files_.emplace_back(source.path);
     files_.back().check_vocabulary(options_.vocabulary);
-    const DocumentMask& mask = options_.mask;
-    if (mask.on && !files_.back().knows_documents() && !mask.starts_with && !mask.ends_with)
+    if (options_.document_mask && !files_.back().knows_documents())
       throw input_error(
-          "{}: documents are to be masked from one another, but it does not say where they begin; give a "
-          "pair with an .idx, or the id that starts or ends a document",
+          "{}: data.document_mask keeps documents apart, and only the .idx of a pair says where they begin: make the "
+          "pair with keel tokenize, or set data.document_mask to false",
           files_.back().path());
   }
 }
@@ -64,13 +63,13 @@ void Dataset::check_batch(const BatchPlan& plan) const {
 int64_t Dataset::fill(std::span<const SampleId> rows, const BatchView& batch) const {
   const size_t T = size_t(options_.T), elements = rows.size() * T;
   require(batch.tokens.size() == elements && batch.targets.size() == elements &&
-              batch.positions.size() == (options_.mask.on ? elements : 0),
+              batch.positions.size() == (options_.document_mask ? elements : 0),
           "a batch of {} rows of {} needs {} elements, not {}, {} and {} (positions)", rows.size(), T, elements,
           batch.tokens.size(), batch.targets.size(), batch.positions.size());
   int64_t counted = 0;
   for (size_t b = 0; b < rows.size(); ++b) {
     BatchView row{batch.tokens.subspan(b * T, T), batch.targets.subspan(b * T, T), {}};
-    if (options_.mask.on) row.positions = batch.positions.subspan(b * T, T);
+    if (options_.document_mask) row.positions = batch.positions.subspan(b * T, T);
     counted += fill_row(rows[b], row);
   }
   return counted;
@@ -92,9 +91,9 @@ int64_t Dataset::fill_row(const SampleId& row, const BatchView& out) const {
   file.read(first + 1, out.targets.first(size_t(targets)));
   std::fill(out.tokens.begin() + here, out.tokens.end(), 0);
   const BatchView real{out.tokens.first(size_t(here)), out.targets.first(size_t(targets)),
-                       options_.mask.on ? out.positions.first(size_t(here)) : out.positions};
+                       options_.document_mask ? out.positions.first(size_t(here)) : out.positions};
   check_ids(file, first, real);
-  return options_.mask.on ? mask_documents(file, first, real) : targets;
+  return options_.document_mask ? mask_documents(file, first, real) : targets;
 }
 
 void Dataset::check_ids(const TokenFile& file, int64_t first, const BatchView& out) const {
@@ -108,17 +107,14 @@ void Dataset::check_ids(const TokenFile& file, int64_t first, const BatchView& o
 int64_t Dataset::mask_documents(const TokenFile& file, int64_t first, const BatchView& out) const {
   const auto here = int64_t(out.tokens.size()), targets = int64_t(out.targets.size());
   int64_t next_start = file.document_start(file.document_of(first) + 1), position = 0, counted = 0;
-  int32_t before = -1;  // the id before token t; no id at the row's beginning
   for (int64_t t = 0; t <= targets; ++t) {
-    const int32_t id = t < here ? out.tokens[size_t(t)] : out.targets[size_t(t - 1)];
     const bool at_boundary = first + t == next_start;
     if (at_boundary) next_start = file.document_start(file.document_of(next_start) + 1);
-    const bool begins = t > 0 && (at_boundary || id == options_.mask.starts_with || before == options_.mask.ends_with);
+    const bool begins = t > 0 && at_boundary;
     position = begins ? 0 : position;
     if (t < here) out.positions[size_t(t)] = int32_t(position++);
     if (t > 0 && begins) out.targets[size_t(t - 1)] = -1;
     if (t > 0 && !begins) ++counted;
-    before = id;
   }
   return counted;
 }

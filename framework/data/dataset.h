@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,17 +22,10 @@ struct Source {
   double weight = 1;
 };
 
-// Documents begin where the index of the pair says so, and for files without an index before or after these ids.
-struct DocumentMask {
-  bool on = false;
-  std::optional<int32_t> starts_with = std::nullopt;  // llm.c: 50256 or 128000
-  std::optional<int32_t> ends_with = std::nullopt;
-};
-
 struct DatasetOptions {
-  int64_t T = 0;           // tokens of a row
-  int64_t vocabulary = 0;  // real ids, without padding
-  DocumentMask mask;
+  int64_t T = 0;               // tokens of a row
+  int64_t vocabulary = 0;      // real ids, without padding
+  bool document_mask = false;  // documents begin where the index of the pair says so
 };
 
 // Memory of the caller's, each [B][T]; `positions` is empty where the mask is off.
@@ -52,8 +44,8 @@ struct BatchPlan {
 
 class Dataset {
  public:
-  // Errors: those of TokenFile; no source; notes whose vocabulary is larger than the model's; a mask over a file whose
-  // documents are unknown.
+  // Errors: those of TokenFile; no source; notes whose vocabulary is larger than the model's; a mask over a file
+  // without an index.
   Dataset(std::vector<Source> sources, DatasetOptions options);
 
   // Errors: a source too short for one sample.

@@ -46,6 +46,8 @@ std::optional<TokenNotes> read_notes(const std::string& prefix) {
   notes.model = text_at(json, path, "model");
   notes.vocabulary = count_at(json, path, "vocabulary");
   notes.end_of_document = count_at(json, path, "end_of_document");
+  if (json.contains("start_of_text") && !json["start_of_text"].is_null())  // older files have none
+    notes.start_of_text = count_at(json, path, "start_of_text");
   notes.tokens = count_at(json, path, "tokens");
   notes.documents = count_at(json, path, "documents");
   notes.bytes = count_at(json, path, "bytes");
@@ -58,6 +60,7 @@ void write_notes(const std::string& prefix, const TokenNotes& notes) {
                {"model", notes.model},
                {"vocabulary", notes.vocabulary},
                {"end_of_document", notes.end_of_document},
+               {"start_of_text", notes.start_of_text ? Json(*notes.start_of_text) : Json()},
                {"tokens", notes.tokens},
                {"documents", notes.documents},
                {"bytes", notes.bytes}};

@@ -8,13 +8,14 @@
 namespace keel::data {
 
 struct TokenNotes {
-  std::string tokenizer;        // "bytes", "sentencepiece" or "byte_level_bpe"
-  std::string model;            // path of its file, relative to the notes' folder; "" for bytes
-  int64_t vocabulary = 0;       // ids are in [0, vocabulary)
-  int64_t end_of_document = 0;  // the id that ends every document
-  int64_t tokens = 0;           // end-of-document tokens included
+  std::string tokenizer;                 // "bytes", "sentencepiece" or "byte_level_bpe"
+  std::string model;                     // path of its file, relative to the notes' folder; "" for bytes
+  int64_t vocabulary = 0;                // ids are in [0, vocabulary)
+  int64_t end_of_document = 0;           // the id that ends every document
+  std::optional<int64_t> start_of_text;  // the id that begins every document, where one does
+  int64_t tokens = 0;                    // with those that begin and end documents
   int64_t documents = 0;
-  int64_t bytes = 0;  // of text behind the tokens: nats per byte = nats per token * tokens / bytes
+  int64_t bytes = 0;  // of text behind the tokens: nats per byte = nats of all of them / bytes
 
   std::string folder;  // where the notes were found, not stored
   std::string model_path() const { return folder.empty() ? model : folder + "/" + model; }

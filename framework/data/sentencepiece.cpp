@@ -57,6 +57,7 @@ class SentencePieceTokenizer : public Tokenizer {
     if (auto status = model_.Load(path); !status.ok())
       throw input_error("{}: not a SentencePiece model: {}", path, status.ToString());
     if (model_.eos_id() < 0) throw input_error("{}: the model has no end-of-sentence id to end documents with", path);
+    if (model_.bos_id() >= 0) start_of_text_ = model_.bos_id();
     byte_ids_.fill(-1);
     for (int id = 0; id < model_.GetPieceSize(); ++id) add_piece(id);
     words_stand_alone_ = pieces_begin_words_ && keeps_spaces();
@@ -66,9 +67,6 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string kind() const override { return "sentencepiece"; }
   int64_t vocabulary() const override { return model_.GetPieceSize(); }
   int32_t end_of_document() const override { return model_.eos_id(); }
-  std::optional<int32_t> start_of_text() const override {
-    return model_.bos_id() < 0 ? std::nullopt : std::optional<int32_t>(model_.bos_id());
-  }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   void decode(std::span<const int32_t> ids, std::string& text) const override;
 

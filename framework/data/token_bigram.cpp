@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "framework/base/error.h"
+
 namespace keel::data {
 namespace {
 
@@ -15,6 +17,7 @@ uint64_t pair_of(int32_t history, int32_t next) {
 
 void TokenBigram::add(std::span<const int32_t> tokens) {
   for (const int32_t next : tokens) {
+    require(next >= 0 && next < vocabulary_, "a bigram of {} ids is given id {}", vocabulary_, next);
     different_ += unigrams_.find(uint64_t(next)) == 0;
     unigrams_.add(uint64_t(next), 1);
     ++tokens_;
@@ -39,6 +42,9 @@ double TokenBigram::probability(int32_t history, int32_t next) const {
 
 double bigram_loss(const Dataset& training, const Dataset& held_out, int64_t sequences) {
   constexpr int64_t kPart = 1 << 20;
+  require(training.options().vocabulary == held_out.options().vocabulary, "a bigram of {} ids over text of {}",
+          training.options().vocabulary, held_out.options().vocabulary);
+  training.verify_ids();
   TokenBigram bigram(training.options().vocabulary);
   std::vector<int32_t> part;
   for (const TokenFile& file : training.files()) {
@@ -53,7 +59,7 @@ double bigram_loss(const Dataset& training, const Dataset& held_out, int64_t seq
   const int64_t T = held_out.options().T,
                 samples = sequences > 0 ? std::min(sequences, order.samples()) : order.samples();
   std::vector<int32_t> tokens(size_t(T), 0), targets(size_t(T), 0),
-      positions(held_out.options().mask.on ? size_t(T) : 0);
+      positions(held_out.options().document_mask ? size_t(T) : 0);
   double nats = 0;
   int64_t counted = 0;
   for (int64_t i = 0; i < samples; ++i) {

@@ -33,7 +33,8 @@ class TokenBigram {
 };
 
 // Nats per counted target of the first `sequences` held-out samples (0: all), by the bigram of all training tokens,
-// sources counted once each whatever their weights. What train::Evaluation measures of a model.
+// sources counted once each whatever their weights. What train::Evaluation measures of a model. Errors: an id outside
+// the vocabulary (TokenFile::verify_ids).
 double bigram_loss(const Dataset& training, const Dataset& held_out, int64_t sequences);
 
 }  // namespace keel::data

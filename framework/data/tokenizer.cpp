@@ -59,6 +59,12 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenNotes& notes) {
     throw input_error("{}: the tokens were made with {} ids, {} ending documents, but the tokenizer has {} and {}",
                       notes.model.empty() ? notes.tokenizer : notes.model_path(), notes.vocabulary,
                       notes.end_of_document, tokenizer->vocabulary(), tokenizer->end_of_document());
+  if (!notes.start_of_text)
+    tokenizer->leave_out_start_of_text();
+  else if (tokenizer->start_of_text() != notes.start_of_text)
+    throw input_error("{}: documents of the tokens begin with id {}, those of the tokenizer with {}",
+                      notes.model_path(), *notes.start_of_text,
+                      tokenizer->start_of_text() ? fmt::to_string(*tokenizer->start_of_text()) : "none");
   return tokenizer;
 }
 

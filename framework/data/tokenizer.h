@@ -22,12 +22,22 @@ class Tokenizer {
   virtual int64_t vocabulary() const = 0;
   // The id that follows each document's text; it decodes to nothing.
   virtual int32_t end_of_document() const = 0;
-  // The id that the model expects in front of every text; encode does not put it there.
-  virtual std::optional<int32_t> start_of_text() const { return std::nullopt; }
+  // The id that precedes each document's text, where there is one: of a tokenizer.json what its template puts there, of
+  // SentencePiece the beginning of a sentence. It decodes to nothing.
+  std::optional<int32_t> start_of_text() const { return start_of_text_; }
+  // Of token files that were made without it, and of models trained on them.
+  void leave_out_start_of_text() { start_of_text_.reset(); }
+  // Every document of a token file and every prompt begins with what this appends; encode does not do it.
+  void begin_document(std::vector<int32_t>& ids) const {
+    if (start_of_text_) ids.push_back(*start_of_text_);
+  }
   // Appends the ids of the text. May be called by several threads at once.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
   // Appends the text of the ids, which may end within a character. Errors: an id outside the vocabulary.
   virtual void decode(std::span<const int32_t> ids, std::string& text) const = 0;
+
+ protected:
+  std::optional<int32_t> start_of_text_;
 };
 
 // 257 ids: 0 to 255 are bytes, 256 ends a document.
@@ -45,7 +55,7 @@ std::unique_ptr<Tokenizer> byte_level_tokenizer(const std::string& path,
 // where it is a byte-level BPE, else tokenizer.model).
 std::unique_ptr<Tokenizer> tokenizer_at(const std::string& path);
 
-// The tokenizer that made a token file. Errors: an unknown kind, a model that is missing or of another size.
+// The tokenizer that made a token file, as it made it. Errors: an unknown kind, a model that is missing or another one.
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenNotes& notes);
 
 // Trains a SentencePiece model (BPE over words, bytes for rare characters, no normalisation) and returns the bytes of

@@ -1,26 +1,22 @@
 #include "framework/data/tokenizer_json.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
+#include "framework/io/foreign_json.h"
 
 namespace keel::data {
 namespace {
 
-using Json = nlohmann::json;
+using io::excerpt;
+using Json = io::ForeignJson;
+
+constexpr uint64_t kLargest_bytes = uint64_t(1) << 28;
+constexpr uint64_t kMostIds = 1 << 22;  // some vocabularies have a million
 
 // What GPT-2's own pre-tokenizer cuts by.
 constexpr const char* kDefaultPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-Json read_json(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw input_error("{}: cannot open it", path);
-  Json json = Json::parse(file, nullptr, false);
-  if (!json.is_object()) throw input_error("{}: not a JSON object", path);
-  return json;
-}
 
 // The bytes that printable characters of a vocabulary stand for: those of Latin-1 that print stand for themselves, the
 // rest for characters from U+0100 on.
@@ -54,7 +50,7 @@ std::optional<std::string> bytes_of(const std::string& symbol) {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), json_(read_json(path)) {}
+  explicit Reader(const std::string& path) : path_(path), json_(io::read_foreign_json(path, kLargest_bytes)) {}
   ByteLevelModel read();
 
  private:
@@ -65,6 +61,8 @@ class Reader {
   static std::string type_of(const Json& part) {
     return part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "";
   }
+  // Of symbols, of added tokens, of the template.
+  int32_t id_of(const Json& id, const std::string& token) const;
   void read_normalizer(const Json& normalizer);
   void read_pre_tokenizer(const Json& part);
   void read_model(const Json& model);
@@ -77,6 +75,12 @@ class Reader {
   ByteLevelModel out_;
   bool byte_level_ = false;
 };
+
+int32_t Reader::id_of(const Json& id, const std::string& token) const {
+  if (!id.is_number_unsigned() || id.get<uint64_t>() >= kMostIds)
+    throw error("the id of {} is {}, not a whole number from 0 to {}", excerpt(token), excerpt(id), kMostIds - 1);
+  return id.get<int32_t>();
+}
 
 void Reader::read_normalizer(const Json& normalizer) {
   if (normalizer.is_null()) return;
@@ -96,7 +100,7 @@ void Reader::read_pre_tokenizer(const Json& part) {
   } else if (type == "Split") {
     const Json pattern = part.value("pattern", Json::object());
     if (part.value("behavior", "") != "Isolated" || part.value("invert", false) || !pattern.contains("Regex"))
-      throw error("of the pre-tokenizer Split, only an Isolated Regex is known, not {}", part.dump());
+      throw error("of the pre-tokenizer Split, only an Isolated Regex is known, not {}", excerpt(part));
     out_.patterns.push_back(pattern["Regex"].get<std::string>());
   } else if (type == "ByteLevel") {
     byte_level_ = true;
@@ -115,10 +119,8 @@ void Reader::read_model(const Json& model) {
   out_.whole_words = model.value("ignore_merges", false);
   std::unordered_map<std::string, int32_t> vocabulary;
   for (const auto& [symbol, id] : model.at("vocab").items()) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX)
-      throw error("the id of '{}' is {}", symbol, id.dump());
-    vocabulary[symbol] = id.get<int32_t>();
-    if (const auto bytes = bytes_of(symbol)) out_.ids[*bytes] = id.get<int32_t>();
+    vocabulary[symbol] = id_of(id, symbol);
+    if (const auto bytes = bytes_of(symbol)) out_.ids[*bytes] = vocabulary[symbol];
   }
   for (int byte = 0; byte < 256; ++byte)
     if (!out_.ids.contains(std::string(1, char(byte)))) throw error("the vocabulary has no symbol for byte {}", byte);
@@ -129,7 +131,8 @@ void Reader::read_model(const Json& model) {
 void Reader::read_merges(const Json& merges, const std::unordered_map<std::string, int32_t>& vocabulary) {
   const auto id = [&](const std::string& symbol, const Json& merge) {
     const auto found = vocabulary.find(symbol);
-    if (found == vocabulary.end()) throw error("the merge {}: '{}' is not in the vocabulary", merge.dump(), symbol);
+    if (found == vocabulary.end())
+      throw error("the merge {}: {} is not in the vocabulary", excerpt(merge), excerpt(symbol));
     return found->second;
   };
   for (const Json& merge : merges) {
@@ -143,7 +146,7 @@ void Reader::read_merges(const Json& merges, const std::unordered_map<std::strin
       left = merge[0].get<std::string>();
       right = merge[1].get<std::string>();
     } else {
-      throw error("{} is no merge", merge.dump());
+      throw error("{} is no merge", excerpt(merge));
     }
     id(left + right, merge);
     out_.merges.emplace_back(id(left, merge), id(right, merge));
@@ -155,8 +158,8 @@ void Reader::read_added(const Json& added) {
     const std::string text = token.at("content").get<std::string>();
     if (text.empty()) throw error("an added token is empty");
     for (const char* key : {"lstrip", "rstrip", "single_word"})
-      if (token.value(key, false)) throw error("the added token '{}': {} is not known", text, key);
-    out_.added.push_back({text, token.at("id").get<int32_t>(), token.value("special", false)});
+      if (token.value(key, false)) throw error("the added token {}: {} is not known", excerpt(text), key);
+    out_.added.push_back({text, id_of(token.at("id"), text), token.value("special", false)});
   }
 }
 
@@ -167,9 +170,12 @@ void Reader::read_post_processor(const Json& part) {
     for (const Json& inner : part.value("processors", Json::array())) read_post_processor(inner);
   if (type != "TemplateProcessing" || part.at("single").empty()) return;
   const Json& first = part.at("single").front();
-  if (first.contains("SpecialToken"))
-    out_.start_of_text =
-        part.at("special_tokens").at(first["SpecialToken"].at("id").get<std::string>()).at("ids").at(0).get<int32_t>();
+  if (!first.contains("SpecialToken")) return;
+  const std::string name = first["SpecialToken"].at("id").get<std::string>();
+  const int32_t id = id_of(part.at("special_tokens").at(name).at("ids").at(0), name);
+  if (std::none_of(out_.added.begin(), out_.added.end(), [&](const AddedToken& token) { return token.id == id; }))
+    throw error("{} goes in front of every text, and its id {} is no added token's", excerpt(name), id);
+  out_.start_of_text = id;
 }
 
 ByteLevelModel Reader::read() {
@@ -193,18 +199,18 @@ ByteLevelModel read_tokenizer_json(const std::string& path) {
 }
 
 bool is_byte_level(const std::string& path) {
-  const Json json = read_json(path);
+  const Json json = io::read_foreign_json(path, kLargest_bytes);
   return json.value("pre_tokenizer", Json()).dump().find("\"ByteLevel\"") != std::string::npos;
 }
 
 int32_t read_end_of_text(const std::string& path, const ByteLevelModel& model) {
   const std::string beside = (std::filesystem::path(path).parent_path() / "tokenizer_config.json").string();
-  const Json json = read_json(beside);
+  const Json json = io::read_foreign_json(beside, kLargest_bytes);
   const Json token = json.value("eos_token", Json());
   const Json text = token.is_object() ? token.value("content", Json()) : token;
   for (const AddedToken& added : model.added)
     if (text == added.text) return added.id;
-  throw input_error("{}: eos_token is {}, which {} does not have among its added tokens", beside, text.dump(), path);
+  throw input_error("{}: eos_token is {}, which {} does not have among its added tokens", beside, excerpt(text), path);
 }
 
 }  // namespace keel::data

@@ -88,8 +88,11 @@ struct RopeScaling {
   double attention_factor = 0;       // yarn: multiplies cos and sin; 0 = 0.1 ln(factor) + 1
 };
 
-// Fills table [positions, rotated]: angle p * theta^(-2i/rotated), scaled; computed in double, stored in fp32 whatever
-// the model's type.
+// m, by which cosines and sines are multiplied, and with them every rotated feature of q and of k.
+double rope_amplitude(const RopeScaling& scaling);
+
+// Fills table [positions, rotated]: m cos and m sin of the angle p * theta^(-2i/rotated), scaled; computed in double,
+// stored in fp32 whatever the model's type.
 void rope_table(Tensor table, double theta, const RopeScaling& scaling = {});
 
 }  // namespace keel::ops

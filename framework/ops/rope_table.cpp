@@ -48,12 +48,6 @@ double frequency_of(int64_t pair, int64_t rotated, double theta, const RopeScali
   }
 }
 
-double amplitude_of(const RopeScaling& scaling) {
-  if (scaling.kind != RopeScaling::Kind::yarn) return 1;
-  if (scaling.attention_factor > 0) return scaling.attention_factor;
-  return scaling.factor > 1 ? 0.1 * std::log(scaling.factor) + 1 : 1;
-}
-
 void check(const Tensor& table, double theta, const RopeScaling& scaling) {
   require(table.dims() == 2 && table.size(1) % 2 == 0 && table.dtype() == DType::f32 && table.contiguous(),
           "rope_table: fp32 [positions, an even number of features] expected, got {} {}", name_of(table.dtype()),
@@ -67,6 +61,12 @@ void check(const Tensor& table, double theta, const RopeScaling& scaling) {
 
 }  // namespace
 
+double rope_amplitude(const RopeScaling& scaling) {
+  if (scaling.kind != RopeScaling::Kind::yarn) return 1;
+  if (scaling.attention_factor > 0) return scaling.attention_factor;
+  return scaling.factor > 1 ? 0.1 * std::log(scaling.factor) + 1 : 1;
+}
+
 void rope_table(Tensor table, double theta, const RopeScaling& scaling) {
   check(table, theta, scaling);
   if (table.device().is_meta()) return;
@@ -78,7 +78,7 @@ void rope_table(Tensor table, double theta, const RopeScaling& scaling) {
   const int64_t rotated = table.size(1), half = rotated / 2;
   std::vector<double> frequencies(static_cast<size_t>(half));
   for (int64_t i = 0; i < half; ++i) frequencies[size_t(i)] = frequency_of(i, rotated, theta, scaling);
-  const double amplitude = amplitude_of(scaling);
+  const double amplitude = rope_amplitude(scaling);
   float* rows = table.as<float>();
   for_parts(table.size(0), parts_of(table.size(0), 64), [&](int, int64_t begin, int64_t end) {
     for (int64_t position = begin; position < end; ++position) {

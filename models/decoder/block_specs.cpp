@@ -49,7 +49,8 @@ nn::NormSpec norm_spec(const DecoderConfig& config) {
   return {{config.norm.kind, float(config.norm.eps), config.norm.zero_centered}, config.norm.weight_decay};
 }
 
-ops::RopeScaling rope_scaling(const DecoderConfig& config) {
+ops::RopeScaling rope_scaling(const DecoderConfig& config, LayerKind kind) {
+  if (kind == LayerKind::local) return {};
   const RopeScalingConfig& s = config.rope.scaling;
   return {.kind = s.kind,
           .factor = s.factor,
@@ -59,6 +60,10 @@ ops::RopeScaling rope_scaling(const DecoderConfig& config) {
           .beta_fast = s.beta_fast,
           .beta_slow = s.beta_slow,
           .attention_factor = s.attention_factor.value_or(0)};
+}
+
+double rope_amplitude(const DecoderConfig& config, int64_t layer) {
+  return config.layer_has_rope(layer) ? ops::rope_amplitude(rope_scaling(config, config.layer_kind(layer))) : 1;
 }
 
 nn::Init matrix_init(const DecoderConfig& config, int64_t inputs, double scale) {

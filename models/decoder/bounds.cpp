@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "models/decoder/block_specs.h"
+
 namespace keel::models {
 namespace {
 
@@ -15,6 +17,13 @@ double largest_gain(const std::vector<float>& stored, int64_t head, int64_t d, b
   return largest;
 }
 
+// What the rotation makes of |q| |k| after the norm: m^2, but features that do not turn keep their size.
+double rotation_factor(const DecoderConfig& config, int64_t layer) {
+  if (config.attention.qk_norm.placement == QkPlacement::after_rope) return 1;
+  const double m = rope_amplitude(config, layer);
+  return config.rotated_features() < config.head_dim() ? std::max(1.0, m * m) : m * m;
+}
+
 void check_size(const char* what, size_t size, int64_t shared, int64_t per_head) {
   require(size == 0 || int64_t(size) == shared || int64_t(size) == per_head, "{} values of {}, not {} or {}", size,
           what, shared, per_head);
@@ -25,7 +34,7 @@ void check_size(const char* what, size_t size, int64_t shared, int64_t per_head)
 double bound_factor(const DecoderConfig& config, int64_t layer) {
   const ops::QkNormKind kind = config.qk_kind(layer);
   if (kind == ops::QkNormKind::none) return 0;
-  double factor = std::abs(config.initial_scale(layer));
+  double factor = std::abs(config.initial_scale(layer)) * rotation_factor(config, layer);
   if (kind == ops::QkNormKind::l2) return factor;
   factor *= double(config.head_dim());
   if (config.attention.qk_norm.scope == ops::QkNormScope::head) return factor;

@@ -77,11 +77,12 @@ void Decoder::take_memory(const DecoderLayout& layout) {
   const Shape table = {layout.batch.length, config_.rotated_features()};
   if (config_.positions.global == PositionKind::rope) {
     global_rope_ = OwnedTensor(table, DType::f32, device);
-    ops::rope_table(global_rope_, config_.rope.theta, rope_scaling(config_));
+    ops::rope_table(global_rope_, config_.rope.theta, rope_scaling(config_, LayerKind::global));
   }
   if (config_.positions.local == PositionKind::rope) {
     local_rope_ = OwnedTensor(table, DType::f32, device);
-    ops::rope_table(local_rope_, config_.rope.local_theta.value_or(config_.rope.theta), {});
+    ops::rope_table(local_rope_, config_.rope.local_theta.value_or(config_.rope.theta),
+                    rope_scaling(config_, LayerKind::local));
   }
   const Shape heads = {config_.layers, blocks_[0]->attention.heads()};
   largest_logit_ = OwnedTensor(heads, DType::f32, device);

@@ -75,6 +75,20 @@ void check_scale(const DecoderConfig& c, const Node& scale) {
     throw scale["init"].error("must not be 0");
 }
 
+// `preset`: the scaling that the preset filled in; its factor means nothing where the file takes the kind away.
+void check_rope_scaling(const RopeScalingConfig& s, const RopeScalingConfig& preset, const Node& scaling) {
+  using Kind = ops::RopeScaling::Kind;
+  if (s.kind == Kind::none && s.factor != 1 && s.factor != preset.factor)
+    throw scaling["factor"].error("{} has no effect: give model.rope.scaling.kind too", s.factor);
+  if (s.kind != Kind::yarn && !s.attention_factor.is_auto())
+    throw scaling["attention_factor"].error("is only used with kind: yarn");
+  if (s.kind == Kind::llama3 && s.low_frequency_factor >= s.high_frequency_factor)
+    throw scaling["low_frequency_factor"].error("{} must be below high_frequency_factor {}", s.low_frequency_factor,
+                                                s.high_frequency_factor);
+  if (s.kind == Kind::yarn && s.beta_slow > s.beta_fast)
+    throw scaling["beta_slow"].error("{} must be at most beta_fast {}", s.beta_slow, s.beta_fast);
+}
+
 }  // namespace
 
 DecoderConfig read_decoder_config(const Node& model, std::span<const config::KnownKey> elsewhere) {
@@ -84,10 +98,12 @@ DecoderConfig read_decoder_config(const Node& model, std::span<const config::Kno
   const Preset preset = c.preset;
   c = {};
   apply_preset(c, preset);
+  const RopeScalingConfig preset_scaling = c.rope.scaling;
   config::read(model, c, elsewhere);
   check_sizes(c, model);
   check_qk_norm(c, model["attention"]["qk_norm"]);
   check_scale(c, model["attention"]["logit_scale"]);
+  check_rope_scaling(c.rope.scaling, preset_scaling, model["rope"]["scaling"]);
   return c;
 }
 

@@ -14,9 +14,9 @@
 namespace keel::models {
 
 struct HuggingFaceConfig {
-  DecoderConfig decoder;            // positions.max_positions is their max_position_embeddings
-  std::string element_type;         // "float32", "bfloat16", "float16"
-  std::vector<std::string> unread;  // keys that nothing here knows
+  DecoderConfig decoder;                 // positions.max_positions is their max_position_embeddings
+  std::string element_type = "float32";  // or "bfloat16", "float16"
+  std::vector<std::string> unread;       // keys that nothing here knows
 };
 
 // `where` names the file in errors. Throws where a key asks for what a decoder does not do.

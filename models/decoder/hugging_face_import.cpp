@@ -9,17 +9,24 @@
 namespace keel::models {
 namespace {
 
-// What a family's own code takes where config.json is silent.
+// What a family's config class takes where config.json is silent: a text_config beside a vision tower says only what
+// differs from it. As many KV heads as heads where the class has no number of them; head sizes are the presets'.
 struct Family {
   const char* type;
   Preset preset;
-  double eps;
-  double theta;
+  int64_t vocabulary, hidden, ffn, layers, heads;
+  std::optional<int64_t> kv_heads;
+  int64_t max_positions;
+  double eps, theta;
 };
-constexpr Family kFamilies[] = {{"llama", Preset::llama3, 1e-6, 1e4},
-                                {"olmo2", Preset::olmo2, 1e-5, 1e4},
-                                {"qwen3", Preset::qwen3, 1e-6, 1e4},
-                                {"gemma3_text", Preset::gemma3, 1e-6, 1e6}};
+constexpr Family kFamilies[] = {{"llama", Preset::llama3, 32000, 4096, 11008, 32, 32, {}, 2048, 1e-6, 1e4},
+                                {"olmo2", Preset::olmo2, 50304, 4096, 11008, 32, 32, {}, 2048, 1e-5, 1e4},
+                                {"qwen3", Preset::qwen3, 151936, 4096, 22016, 32, 32, {}, 32768, 1e-6, 1e4},
+                                {"gemma3_text", Preset::gemma3, 262208, 2304, 9216, 26, 8, 4, 131072, 1e-6, 1e6}};
+constexpr int64_t kWindow = 4096;  // of all that have one
+
+// Far above every model there is, and low enough that products of sizes are numbers.
+constexpr int64_t kMostLayers = 10'000, kWidest = 1 << 24, kMostIds = INT32_MAX, kMostPositions = INT32_MAX;
 
 const Family& family_of(JsonKeys& keys) {
   const std::string type = keys.text("model_type");
@@ -34,17 +41,17 @@ const Family& family_of(JsonKeys& keys) {
 }
 
 void read_sizes(JsonKeys& keys, DecoderConfig& c, const Family& family) {
-  c.hidden = keys.integer("hidden_size");
-  c.layers = keys.integer("num_hidden_layers");
-  c.ffn = keys.integer("intermediate_size");
-  c.vocab = keys.integer("vocab_size");
-  c.attention.heads = keys.integer("num_attention_heads");
-  c.attention.kv_heads = keys.integer("num_key_value_heads", c.attention.heads);
+  c.hidden = keys.size("hidden_size", kWidest, family.hidden);
+  c.layers = keys.size("num_hidden_layers", kMostLayers, family.layers);
+  c.ffn = keys.size("intermediate_size", kWidest, family.ffn);
+  c.vocab = keys.size("vocab_size", kMostIds, family.vocabulary);
+  c.attention.heads = keys.size("num_attention_heads", kWidest, family.heads);
+  c.attention.kv_heads = keys.size("num_key_value_heads", kWidest, family.kv_heads.value_or(c.attention.heads));
   if (keys.has("head_dim"))
-    c.attention.head_dim = keys.integer("head_dim");
-  else if (c.attention.head_dim.is_auto() && c.attention.heads > 0 && c.hidden % c.attention.heads == 0)
+    c.attention.head_dim = keys.size("head_dim", kWidest);
+  else if (c.attention.head_dim.is_auto() && c.hidden % c.attention.heads == 0)
     c.attention.head_dim = c.hidden / c.attention.heads;
-  c.positions.max_positions = keys.integer("max_position_embeddings", c.positions.max_positions);
+  c.positions.max_positions = keys.size("max_position_embeddings", kMostPositions, family.max_positions);
   c.norm.eps = c.attention.qk_norm.eps = keys.real("rms_norm_eps", family.eps);
   const bool bias = keys.flag("attention_bias", false);
   c.attention.bias = {bias, bias};
@@ -101,7 +108,7 @@ void read_layers(JsonKeys& keys, DecoderConfig& c) {
   c.layer_pattern = pattern_of(kinds);
   c.attention.window.reset();
   for (LayerKind kind : kinds)
-    if (kind == LayerKind::local) c.attention.window = keys.integer("sliding_window");
+    if (kind == LayerKind::local) c.attention.window = keys.size("sliding_window", kMostPositions, kWindow);
 }
 
 RopeScalingConfig read_scaling(JsonKeys keys, int64_t max_positions) {
@@ -113,7 +120,7 @@ RopeScalingConfig read_scaling(JsonKeys keys, int64_t max_positions) {
   s.factor = keys.real("factor");
   if (kind == "linear") s.kind = ops::RopeScaling::Kind::linear;
   if (kind == "linear") return s;
-  s.original_positions = double(keys.integer("original_max_position_embeddings", max_positions));
+  s.original_positions = double(keys.size("original_max_position_embeddings", kMostPositions, max_positions));
   if (kind == "llama3") {
     s.kind = ops::RopeScaling::Kind::llama3;
     s.low_frequency_factor = keys.real("low_freq_factor");
@@ -173,13 +180,9 @@ void check_local(JsonKeys& keys, DecoderConfig& c) {
 }  // namespace
 
 HuggingFaceConfig read_hugging_face_config(std::string_view json, const std::string& where) {
-  const auto parsed = JsonKeys::Json::parse(json, nullptr, false);
-  if (!parsed.is_object()) throw input_error("{}: not a JSON object", where);
-  JsonKeys keys(parsed, where + ": ");
-  if (keys.text("model_type") == "gemma3") {  // with a vision tower beside it
-    auto text = keys.section("text_config");
-    keys = text;
-  }
+  JsonKeys outer(io::parse_foreign_json(json, where), where + ": ");
+  const bool beside_vision = outer.text("model_type") == "gemma3";
+  JsonKeys keys = beside_vision ? outer.section("text_config") : outer;
   const Family& family = family_of(keys);
   HuggingFaceConfig out;
   apply_preset(out.decoder, family.preset);
@@ -189,7 +192,8 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json, const std::str
   read_rope(keys, out.decoder, family);
   if (family.preset == Preset::gemma3) read_gemma(keys, out.decoder);
   check_local(keys, out.decoder);
-  out.element_type = keys.text("dtype", keys.text("torch_dtype", "float32"));
+  for (JsonKeys* level : {&outer, &keys})
+    out.element_type = level->text("dtype", level->text("torch_dtype", out.element_type));
   keys.ignore({"architectures",
                "transformers_version",
                "use_cache",

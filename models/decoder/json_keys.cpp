@@ -19,37 +19,43 @@ int64_t JsonKeys::integer(const std::string& key, std::optional<int64_t> otherwi
   if (!value) return *otherwise;
   const bool fits =
       value->is_number_integer() && (!value->is_number_unsigned() || value->get<uint64_t>() <= uint64_t(INT64_MAX));
-  if (!fits) throw error(key, "must be a whole number, not {}", value->dump());
+  if (!fits) throw error(key, "must be a whole number, not {}", io::excerpt(*value));
   return value->get<int64_t>();
+}
+
+int64_t JsonKeys::size(const std::string& key, int64_t most, std::optional<int64_t> otherwise) {
+  const int64_t value = integer(key, otherwise);
+  if (value < 1 || value > most) throw error(key, "must be from 1 to {}, is {}", most, value);
+  return value;
 }
 
 double JsonKeys::real(const std::string& key, std::optional<double> otherwise) {
   const Json* value = find(key, otherwise.has_value());
   if (!value) return *otherwise;
-  if (!value->is_number()) throw error(key, "must be a number, not {}", value->dump());
+  if (!value->is_number()) throw error(key, "must be a number, not {}", io::excerpt(*value));
   return value->get<double>();
 }
 
 bool JsonKeys::flag(const std::string& key, std::optional<bool> otherwise) {
   const Json* value = find(key, otherwise.has_value());
   if (!value) return *otherwise;
-  if (!value->is_boolean()) throw error(key, "must be true or false, not {}", value->dump());
+  if (!value->is_boolean()) throw error(key, "must be true or false, not {}", io::excerpt(*value));
   return value->get<bool>();
 }
 
 std::string JsonKeys::text(const std::string& key, std::optional<std::string> otherwise) {
   const Json* value = find(key, otherwise.has_value());
   if (!value) return *otherwise;
-  if (!value->is_string()) throw error(key, "must be a text, not {}", value->dump());
+  if (!value->is_string()) throw error(key, "must be a text, not {}", io::excerpt(*value));
   return value->get<std::string>();
 }
 
 std::vector<std::string> JsonKeys::texts(const std::string& key) {
   const Json* value = find(key, false);
-  if (!value->is_array()) throw error(key, "must be a list, not {}", value->dump());
+  if (!value->is_array()) throw error(key, "must be a list, not {}", io::excerpt(*value));
   std::vector<std::string> texts;
   for (const Json& item : *value) {
-    if (!item.is_string()) throw error(key, "must be a list of texts; {} is none", item.dump());
+    if (!item.is_string()) throw error(key, "must be a list of texts; {} is none", io::excerpt(item));
     texts.push_back(item.get<std::string>());
   }
   return texts;
@@ -57,7 +63,7 @@ std::vector<std::string> JsonKeys::texts(const std::string& key) {
 
 JsonKeys JsonKeys::section(const std::string& key) {
   const Json* value = find(key, false);
-  if (!value->is_object()) throw error(key, "must be an object, not {}", value->dump());
+  if (!value->is_object()) throw error(key, "must be an object, not {}", io::excerpt(*value));
   return JsonKeys(*value, where_ + key + ".");
 }
 

@@ -2,19 +2,19 @@
 // that nothing asks for are no error, and can be listed.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/io/foreign_json.h"
 
 namespace keel::models {
 
 class JsonKeys {
  public:
-  using Json = nlohmann::ordered_json;
+  using Json = io::ForeignJson;
 
   // `where` stands in front of keys in messages: "DIR/config.json: ", "DIR/config.json: rope_scaling.".
   JsonKeys(Json object, std::string where) : object_(std::move(object)), where_(std::move(where)) {}
@@ -22,6 +22,8 @@ class JsonKeys {
   // There, and not null. Counts as asked for.
   bool has(const std::string& key);
   int64_t integer(const std::string& key, std::optional<int64_t> otherwise = {});
+  // From 1 to `most`.
+  int64_t size(const std::string& key, int64_t most, std::optional<int64_t> otherwise = {});
   double real(const std::string& key, std::optional<double> otherwise = {});
   bool flag(const std::string& key, std::optional<bool> otherwise = {});
   std::string text(const std::string& key, std::optional<std::string> otherwise = {});

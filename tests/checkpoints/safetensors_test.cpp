@@ -129,14 +129,14 @@ TEST_F(Safetensors, RefusesMalformedFiles) {
   EXPECT_THAT(refusal_of_header("{", 0), HasSubstr("not JSON"));
   EXPECT_THAT(refusal_of_header("[]", 0), HasSubstr("not a JSON object"));
   EXPECT_THAT(refusal_of_header(R"({"x":)" + entry("[2]", "[0,8]") + R"(,"x":)" + entry("[2]", "[0,8]") + "}", 8),
-              HasSubstr("has the key 'x' twice"));
+              HasSubstr("has the key \"x\" twice"));
   const auto one = [&](const std::string& tensor, size_t bytes = 8) {
     return refusal_of_header(R"({"x":)" + tensor + "}", bytes);
   };
   EXPECT_EQ(one(entry("[2]", "[0,8]")), "");
   EXPECT_THAT(one("3"), HasSubstr("x must be an object"));
   EXPECT_THAT(one(R"({"dtype":"F32","shape":[2]})"), HasSubstr("has no 'data_offsets'"));
-  EXPECT_THAT(one(entry("[2]", "[0,8]", "F31")), HasSubstr("element type 'F31' is unknown"));
+  EXPECT_THAT(one(entry("[2]", "[0,8]", "F31")), HasSubstr("element type \"F31\" is unknown"));
   EXPECT_THAT(one(entry("[-2]", "[0,8]")), HasSubstr("whole number"));
   EXPECT_THAT(one(entry("[2.0]", "[0,8]")), HasSubstr("whole number"));
   EXPECT_THAT(one(entry("[18446744073709551616]", "[0,8]")), HasSubstr("whole number"));

@@ -55,47 +55,33 @@ TEST(Dataset, RowsAreTokensAndTheOnesAfterThem) {  // CASES R51
   EXPECT_THROW(Batch(dataset, {{0, 0, 0}}, 3), Error);
 }
 
-// Per R18, in its own convention and in ours: a document ends with its end-of-document token, here 0.
+// A document ends with its end-of-document token, here 0.
 TEST(Dataset, PositionsRestartAndDocumentsDoNotPredictOneAnother) {
   TemporaryFolder folder;
-  write_bytes(folder / "bos.npy", "\x93NUMPY\x01" + std::string("\0", 1) + bytes_of<uint16_t>(60) +
-                                      "{'descr': '|u1', 'fortran_order': False, 'shape': (8,), }  \n" +
-                                      "\1\3\3\3\1\3\3\3");
-  Dataset bos({{folder / "bos.npy"}}, {7, 10, {true, 1, {}}});
-  Batch marked(bos, {{0, 0, 0}}, 7, true);
-  EXPECT_THAT(marked.tokens, ElementsAre(1, 3, 3, 3, 1, 3, 3));
-  EXPECT_THAT(marked.positions, ElementsAre(0, 1, 2, 3, 0, 1, 2));
-  EXPECT_THAT(marked.targets, ElementsAre(3, 3, 3, -1, 3, 3, 3));
-  EXPECT_EQ(marked.counted, 6);
-
   write_pair(folder / "x", {{3, 3, 3, 0}, {}, {3, 3, 0}, {}, {0}, {5, 6}});
-  Dataset ours({{folder / "x"}}, {4, 10, {true, {}, {}}});
+  Dataset ours({{folder / "x"}}, {4, 10, true});
   Batch batch(ours, {{0, 0, 0}, {0, 0, 1}}, 4, true);
   EXPECT_THAT(batch.tokens, ElementsAre(3, 3, 3, 0, 3, 3, 0, 0));
   EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 0, 1, 2, 0));
   EXPECT_THAT(batch.targets, ElementsAre(3, 3, 0, -1, 3, 0, -1, -1));
   EXPECT_EQ(batch.counted, 5);
   // A row that begins inside a document counts from there.
-  Dataset three({{folder / "x"}}, {3, 10, {true, {}, {}}});
+  Dataset three({{folder / "x"}}, {3, 10, true});
   Batch middle(three, {{0, 0, 1}}, 3, true);
   EXPECT_THAT(middle.tokens, ElementsAre(0, 3, 3));
   EXPECT_THAT(middle.positions, ElementsAre(0, 0, 1));
   EXPECT_THAT(middle.targets, ElementsAre(-1, 3, 0));
 }
 
-TEST(Dataset, EndsOfDocumentsAreFoundByTheirIdWhereThereIsNoIndex) {
+TEST(Dataset, TheMaskNeedsAnIndex) {
   TemporaryFolder folder;
   write_bytes(folder / "x.npy", "\x93NUMPY\x01" + std::string("\0", 1) + bytes_of<uint16_t>(60) +
                                     "{'descr': '|u1', 'fortran_order': False, 'shape': (8,), }  \n" +
                                     std::string("\3\3\0\0\4\4\0\5", 8));
-  Dataset dataset({{folder / "x.npy"}}, {7, 10, {true, {}, 0}});
-  Batch batch(dataset, {{0, 0, 0}}, 7, true);
-  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 0, 0, 1, 2));
-  EXPECT_THAT(batch.targets, ElementsAre(3, 0, -1, -1, 4, 0, -1));
   EXPECT_THAT(input_error_of([&] {
-                Dataset({{folder / "x.npy"}}, {7, 10, {true, {}, {}}});
+                Dataset({{folder / "x.npy"}}, {7, 10, true});
               }),
-              HasSubstr("x.npy: documents are to be masked"));
+              AllOf(HasSubstr("x.npy"), HasSubstr("set data.document_mask to false")));
 }
 
 TEST(Dataset, WithoutTheMaskEveryTargetCounts) {
@@ -111,7 +97,7 @@ TEST(Dataset, ValidationCountsEveryTokenOnceAtEveryNumberOfRanks) {  // CASES R5
   write_pair(folder / "x", {counting(11)});
   write_pair(folder / "y", {{500, 501, 502}});
   for (bool mask : {false, true}) {
-    Dataset dataset({{folder / "x"}, {folder / "y"}}, {4, 1000, {mask, {}, {}}});
+    Dataset dataset({{folder / "x"}, {folder / "y"}}, {4, 1000, mask});
     const ValidationOrder order = dataset.validation_order();
     EXPECT_EQ(order.samples(), 4);
     for (int ranks : {1, 2}) {

@@ -52,6 +52,19 @@ TEST(TokenBigram, TextsDoNotContinueOneAnother) {
   EXPECT_DOUBLE_EQ(bigram.probability(1, 2), (1 + 1.0) / 8) << "no pair (1, 2): the unigram";
 }
 
+TEST(TokenBigram, IdsOutsideTheVocabularyAreNamed) {
+  TemporaryFolder folder;
+  TokenWriter writer(folder / "x", 5000);
+  writer.append(std::vector<int32_t>{1, 4999, 2, 3});
+  writer.end_document();
+  writer.finish();
+  const Dataset dataset({{folder / "x", 1}}, {.T = 2, .vocabulary = 8});
+  EXPECT_NE(input_error_of([&] { bigram_loss(dataset, dataset, 0); }).find("id 4999 at token 1"), std::string::npos);
+  TokenBigram bigram(8);
+  EXPECT_THROW(bigram.add(std::vector<int32_t>{8}), Error);
+  EXPECT_THROW(bigram.add(std::vector<int32_t>{-1}), Error);
+}
+
 // Two rows of four targets, by hand.
 TEST(TokenBigram, LossOverHeldOutSamples) {
   TemporaryFolder folder;

@@ -286,7 +286,7 @@ TEST(TokenFile, ReadsOutsideTheFileAreRefused) {  // CASES R51
 TEST(TokenFile, NotesMustSpeakOfTheseFiles) {
   TemporaryFolder folder;
   ASSERT_EQ(Pair().error(folder), "");
-  TokenNotes notes{"bytes", "", 257, 256, 3, 3, 10, ""};
+  TokenNotes notes{"bytes", "", 257, 256, {}, 3, 3, 10, ""};
   write_notes(folder / "x", notes);
   ASSERT_TRUE(TokenFile(folder / "x").notes());
   EXPECT_EQ(TokenFile(folder / "x").notes()->bytes, 10);

@@ -90,7 +90,7 @@ TEST(TokenWriter, LeavesNothingBehindWithoutFinishAndKeepsTheOldPair) {
     if (finish) writer.finish();
   };
   write(1, true);
-  write_notes(folder / "x", {"bytes", "", 257, 256, 1, 1, 1, ""});
+  write_notes(folder / "x", {"bytes", "", 257, 256, {}, 1, 1, 1, ""});
   write(2, false);
   EXPECT_THAT(read_all(TokenFile(folder / "x")), ElementsAre(1));
   EXPECT_FALSE(std::filesystem::exists(folder / "x.bin.tmp"));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
 
 #include <random>
 
@@ -75,6 +76,34 @@ std::vector<std::string> hard_texts() {
   return texts;
 }
 
+// A model made elsewhere may have an id that begins a sentence; those trained here have none.
+TEST(Tokenizer, DocumentsBeginWithTheModelsOwnStart) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "text.txt", sample_texts()[0]);
+  ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"input", folder / "text.txt"},
+                                                          {"model_prefix", folder / "bos"},
+                                                          {"model_type", "bpe"},
+                                                          {"vocab_size", "320"},
+                                                          {"byte_fallback", "true"},
+                                                          {"bos_id", "2"},
+                                                          {"eos_id", "1"},
+                                                          {"unk_id", "0"},
+                                                          {"minloglevel", "2"}})
+                  .ok());
+  std::vector<int32_t> ids;
+  const auto tokenizer = sentencepiece_tokenizer(folder / "bos.model");
+  tokenizer->begin_document(ids);
+  EXPECT_THAT(ids, ElementsAre(2));
+  std::string text;
+  tokenizer->decode(ids, text);
+  EXPECT_EQ(text, "");
+  for (const auto& other : {byte_tokenizer(), sentencepiece_tokenizer(model_path())}) {
+    ids.clear();
+    other->begin_document(ids);
+    EXPECT_TRUE(ids.empty());
+  }
+}
+
 TEST(Tokenizer, DecodingWhatWasEncodedGivesEveryByteBack) {
   for (const auto& tokenizer : {byte_tokenizer(), sentencepiece_tokenizer(model_path())})
     for (const std::string& text : hard_texts()) {
@@ -128,14 +157,14 @@ TEST(SentencePiece, RefusesWhatItCannotDo) {
 }
 
 TEST(TokenizerOf, OpensWhatTheNotesName) {
-  TokenNotes notes{"bytes", "", 257, 256, 0, 0, 0, ""};
+  TokenNotes notes{"bytes", "", 257, 256, {}, 0, 0, 0, ""};
   EXPECT_EQ(tokenizer_of(notes)->kind(), "bytes");
   notes.vocabulary = 300;
   EXPECT_THAT(input_error_of([&] { tokenizer_of(notes); }), HasSubstr("made with 300 ids"));
   notes.tokenizer = "words";
   EXPECT_THAT(input_error_of([&] { tokenizer_of(notes); }), HasSubstr("'words' is unknown"));
   const std::filesystem::path path = model_path();
-  notes = {"sentencepiece", path.filename(), 400, 1, 0, 0, 0, path.parent_path()};
+  notes = {"sentencepiece", path.filename(), 400, 1, {}, 0, 0, 0, path.parent_path()};
   EXPECT_EQ(tokenizer_of(notes)->vocabulary(), 400);
 }
 

@@ -83,7 +83,7 @@ class WeightingTest : public ::testing::TestWithParam<Weighting> {
       writer.end_document();
     }
     writer.finish();
-    const data::Dataset dataset({{folder / "tokens"}}, {.T = 3, .vocabulary = 16, .mask = {.on = true}});
+    const data::Dataset dataset({{folder / "tokens"}}, {.T = 3, .vocabulary = 16, .document_mask = true});
     const data::SampleOrder order = dataset.training_order(1);
     const int64_t rows = sequences / mesh.data().size(), micro = std::min(rows, GetParam().micro_sequences);
     StepBatches batches(dataset, {micro, 3, rows / micro}, true);

@@ -74,7 +74,7 @@ TEST_P(Allocations, NoneInTheSteadyState) {
   writer.append(ids);
   writer.end_document();
   writer.finish();
-  const data::Dataset dataset({{folder / "tokens"}}, {.T = 16, .vocabulary = 50, .mask = {.on = true}});
+  const data::Dataset dataset({{folder / "tokens"}}, {.T = 16, .vocabulary = 50, .document_mask = true});
   const data::SampleOrder order = dataset.training_order(1);
 
   parallel::Mesh mesh(*world, world->size() == 4 ? 2 : 1);

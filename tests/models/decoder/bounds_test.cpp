@@ -7,6 +7,11 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "framework/ops/qk_norm_rope.h"
+#include "framework/tensor/buffer.h"
+#include "models/decoder/block_specs.h"
 
 namespace keel::models {
 namespace {
@@ -85,6 +90,65 @@ TEST(Bounds, SharedScaleAndKvHeads) {
   std::vector<float> k(12, 1);
   k[3] = -3;
   EXPECT_THAT(logit_bounds(c, 1, {{}, k, {0.5}}), ElementsAre(15, 15, 5, 5));
+}
+
+// The largest logit of head 0 over rows with k = q; `fill`: which features are not 0, all, turning or still.
+double largest_logit(const DecoderConfig& c, const std::string& fill) {
+  const int64_t n = 16, H = 4, G = 2, d = c.head_dim(), rotated = c.rotated_features(), width = (H + 2 * G) * d;
+  OwnedTensor qkv({n, width}, DType::f32), q({n, H, d}, DType::f32), k({n, G, d}, DType::f32),
+      rope({n, rotated}, DType::f32), positions({n}, DType::i32);
+  ops::rope_table(rope, c.rope.theta, rope_scaling(c, LayerKind::global));
+  for (int64_t row = 0; row < n; ++row) {
+    positions.tensor.as<int32_t>()[row] = int32_t(row);
+    for (int64_t i = 0; i < width; ++i) {
+      const bool counts = fill == "all" || (fill == "turning") == (i % d < rotated);
+      qkv.tensor.as<float>()[row * width + i] = counts ? float(1 + row) : 0;
+    }
+  }
+  ops::qk_norm_rope_forward(q, k, {qkv, {}, {}, rope, positions}, {},
+                            {.heads = H,
+                             .kv_heads = G,
+                             .head_dim = d,
+                             .rotated = rotated,
+                             .kind = c.attention.qk_norm.kind,
+                             .eps = 1e-12f,
+                             .after_rope = c.attention.qk_norm.placement == QkPlacement::after_rope});
+  double largest = 0;
+  for (int64_t t = 0; t < n; ++t)
+    for (int64_t j = 0; j < n; ++j) {
+      const float *a = q.tensor.as<float>() + t * H * d, *b = k.tensor.as<float>() + j * G * d;
+      largest = std::max(largest, std::abs(c.initial_scale(0) * std::inner_product(a, a + d, b, 0.0)));
+    }
+  return largest;
+}
+
+// An amplitude m of the rotation multiplies logits by m^2 (QKNORM.md section 3), and the bound is reached with it.
+TEST(Bounds, KnowTheRotationsAmplitude) {
+  for (ops::QkNormKind kind : {ops::QkNormKind::rms, ops::QkNormKind::l2}) {
+    DecoderConfig c = small(kind, ops::QkNormScope::head);
+    c.attention.head_dim = int64_t(8);
+    const double plain = logit_bounds(c, 0, {})[0];
+    c.rope.scaling.kind = ops::RopeScaling::Kind::yarn;
+    c.rope.scaling.factor = 16;
+    const double m = 0.1 * std::log(16.0) + 1;
+    EXPECT_NEAR(logit_bounds(c, 0, {})[0], m * m * plain, 1e-12 * plain);
+    EXPECT_NEAR(largest_logit(c, "all"), m * m * plain, 1e-5 * plain);
+
+    c.rope.fraction = 0.5;
+    EXPECT_NEAR(largest_logit(c, "turning"), logit_bounds(c, 0, {})[0], 1e-5 * plain);
+    c.rope.scaling.attention_factor = 0.5;  // what does not turn keeps its size
+    EXPECT_NEAR(logit_bounds(c, 0, {})[0], plain, 1e-12 * plain);
+    EXPECT_NEAR(largest_logit(c, "still"), plain, 1e-5 * plain);
+    c.rope.fraction = 1;
+    EXPECT_NEAR(logit_bounds(c, 0, {})[0], plain / 4, 1e-12 * plain);
+
+    c.attention.qk_norm.placement = QkPlacement::after_rope;  // the norm takes it away again
+    EXPECT_NEAR(logit_bounds(c, 0, {})[0], plain, 1e-12 * plain);
+    EXPECT_NEAR(largest_logit(c, "all"), plain, 1e-5 * plain);
+    c.attention.qk_norm.placement = QkPlacement::before_rope;
+    c.layer_pattern = {LayerKind::local};
+    EXPECT_NEAR(logit_bounds(c, 0, {})[0], plain, 1e-12 * plain) << "local layers are never scaled";
+  }
 }
 
 TEST(Bounds, NoneWithoutQkNorm) {

@@ -90,6 +90,18 @@ TEST(DecoderConfig, RefusesWhatDoesNotFit) {  // CASES R13, R17, R58
   EXPECT_THAT(refusal("attention: {heads: 4, qk_norm: {knd: l2}}"), HasSubstr("kind"));
 }
 
+TEST(DecoderConfig, RefusesFrequencyScalingsThatMeanNothing) {
+  const auto with = [](const std::string& scaling, const std::string& more = "") {
+    return refusal("attention: {heads: 4}, rope: {scaling: {" + scaling + "}}" + more);
+  };
+  EXPECT_THAT(with("factor: 8"), HasSubstr("rope.scaling.kind"));
+  EXPECT_THAT(with("kind: linear, factor: 8, attention_factor: 1.2"), HasSubstr("only used with kind: yarn"));
+  EXPECT_THAT(with("kind: llama3, low_frequency_factor: 4"), HasSubstr("must be below high_frequency_factor 4"));
+  EXPECT_THAT(with("kind: yarn, factor: 4, beta_fast: 1, beta_slow: 32"), HasSubstr("must be at most beta_fast 1"));
+  EXPECT_EQ(with("kind: none", ", preset: llama3"), "accepted") << "the preset's factor";
+  EXPECT_EQ(with("kind: yarn, factor: 4, attention_factor: 1.2"), "accepted");
+}
+
 std::string split_refusal(const std::string& keys, int ranks) {
   Decoder decoder(read(keys));
   try {
