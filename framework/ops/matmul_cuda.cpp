@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "framework/ops/bias_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/tensor/cuda_call.h"
 
@@ -157,7 +158,8 @@ void product(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options, Cons
   const Device device = c.device();
   const cudaStream_t stream = keel::cuda::current_stream(device);
   const cublasLtHandle_t handle = library.handle(device);
-  // The epilogue wants its bias in c's type.
+  // The epilogue takes a bias in c's type, and adds it before it rounds. What bf16 loses of the bias comes after: where
+  // the product cancels the bias, neither rounding is larger than the sum's own.
   const bool convert_bias = bias.defined() && bias.dtype() != c.dtype();
   const uint32_t bias_alignment = convert_bias ? kBiasOffsetAlignment : bias.defined() ? alignment_of(bias.data()) : 0;
   const Problem problem = problem_of(c, a, b, options, bias_alignment);
@@ -180,6 +182,7 @@ void product(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options, Cons
   KEEL_CUBLAS(cublasLtMatmul(handle, plan.operation.get(), &one, b.data(), plan.b.get(), a.data(), plan.a.get(), &beta,
                              c.data(), plan.c.get(), c.data(), plan.c.get(), &plan.algorithm, workspace,
                              size_t(plan.workspace_bytes), stream));
+  if (convert_bias) add_bias_remainder(c, bias);
 }
 
 }  // namespace keel::ops::cuda

@@ -100,6 +100,31 @@ TEST_P(EveryType, LinearForwardEqualsReference) {
   }
 }
 
+// The bias is fp32 and the sum is rounded once it is small: neither the bias nor the product may be rounded alone.
+TEST(LinearForward, BiasThatTheProductCancels) {
+  const LinearSizes s{40, 24, 16};
+  Strided x(s.n, s.inputs, DType::bf16, 1), w(s.outputs, s.inputs, DType::bf16, 2), y(s.n, s.outputs, DType::bf16, 3);
+  set_values(x.view.slice(1, 0, 1), Values(size_t(s.n), 1.0));
+  set_values(w.view.slice(1, 0, 1), Values(size_t(s.outputs), -300.0));
+  DeviceTensor bias = random_tensor({s.outputs}, DType::f32, 4, 1, 300);
+  PackedWeight packed;
+  packed.refresh(w.view);
+  linear_forward(y.view, x.view, packed, bias);
+  const auto expected = [&](const Values& b) {
+    return reference::linear_forward(to_doubles(x.view), to_doubles(w.view), b, s);
+  };
+  EXPECT_TRUE(near_by_norm(y.view, expected(to_doubles(bias)), kOneOpBf16));
+  EXPECT_TRUE(y.margin_is_untouched());
+  const auto rounded = [](Values values) {
+    for (double& value : values) value = float(bf16(float(value)));
+    return values;
+  };
+  EXPECT_TRUE(fails(near_by_norm(y.view, expected(rounded(to_doubles(bias))), kOneOpBf16)));
+  Values late = rounded(expected({}));
+  for (size_t i = 0; i < late.size(); ++i) late[i] += to_doubles(bias)[i % size_t(s.outputs)];
+  EXPECT_TRUE(fails(near_by_norm(y.view, late, kOneOpBf16)));
+}
+
 TEST_P(EveryType, LinearBackwardInputEqualsReference) {
   for (LinearSizes s : shapes()) {
     SCOPED_TRACE(text(s, dtype()));
