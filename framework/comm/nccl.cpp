@@ -32,6 +32,10 @@ bool is_float(DType dtype) {
   return dtype != DType::i32 && dtype != DType::i64;
 }
 
+// One rank has nothing to exchange.
+std::unique_ptr<Communicator> make_communicator(std::unique_ptr<Communicator> mpi, std::shared_ptr<NcclFamily> family,
+                                                std::string_view name);
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> mpi, std::shared_ptr<NcclFamily> family, std::string_view name)
@@ -49,7 +53,7 @@ class NcclCommunicator final : public Communicator {
   // The ids of groups travel over MPI, as the first one did: ncclCommSplit would be a second way to make a
   // communicator, and wants its parent idle.
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
-    return std::make_unique<NcclCommunicator>(mpi_->split(color, key, name), family(), name);
+    return make_communicator(mpi_->split(color, key, name), family(), name);
   }
   double set_time_limit(double seconds) override {
     channel_.family().time_limit_seconds = seconds;
@@ -187,6 +191,12 @@ Request NcclCommunicator::message(const char* verb, const ConstTensor& x, int pe
                             {leaves, const_cast<void*>(x.data()), size_t(x.elements()), nccl_type(x.dtype()), peer});
 }
 
+std::unique_ptr<Communicator> make_communicator(std::unique_ptr<Communicator> mpi, std::shared_ptr<NcclFamily> family,
+                                                std::string_view name) {
+  if (mpi->size() == 1) return make_self_communicator();
+  return std::make_unique<NcclCommunicator>(std::move(mpi), std::move(family), name);
+}
+
 std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
@@ -198,7 +208,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicato
   setenv("NCCL_NVLS_ENABLE", "0", 0);  // nccl.h says why
   const double limit_seconds = mpi->set_time_limit(0);
   mpi->set_time_limit(limit_seconds);
-  return std::make_unique<NcclCommunicator>(std::move(mpi), std::make_shared<NcclFamily>(device, limit_seconds), name);
+  return make_communicator(std::move(mpi), std::make_shared<NcclFamily>(device, limit_seconds), name);
 }
 
 void check_gpus_reach_each_other(Communicator& group, Device device) {

@@ -1,6 +1,7 @@
 // Ranks over NCCL: tensors of one GPU per rank. What a communicator made here promises for them, beside or instead of
 // communicator.h:
 //
+// - A group of one rank calls no NCCL: its verbs are copies on Stream::current, or nothing.
 // - Verbs run on a stream of the communicator's own, after what was started on Stream::current before start_x, so
 //   buckets are reduced while backward goes on. wait() makes Stream::current wait, not the host.
 // - Sums add in an order that NCCL chooses from the sizes and the machine, bf16 rounded after each addition. All ranks
@@ -11,10 +12,9 @@
 // - Messages start to move when one of them is first waited for or tested, all together; from then on verbs of this
 //   group wait behind them. So start what belongs together first, then wait.
 // - Nobody waits for ever. Whenever this thread waits for its GPU (Stream::synchronize, copy to the CPU) or calls
-// poll(),
-//   test() or a verb, NCCL is asked for errors, and a verb that has not ended within the time limit of its start is
-//   one. Then everything in flight is aborted and "comm timeout: ..." or "NCCL failure: ..." thrown, with rank, verb
-//   and size.
+//   poll(), test() or a verb, NCCL is asked for errors, and a verb that has not ended within the time limit of its
+//   start is one. Then everything in flight is aborted and "comm timeout: ..." or "NCCL failure: ..." thrown, with
+//   rank, verb and size.
 // - Inputs, outputs and requests must not outlive the communicator; memory may be released once a verb was waited for.
 //
 // CPU tensors, barrier and the values and texts of communicator.h go over MPI as before.

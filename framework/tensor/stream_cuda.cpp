@@ -101,7 +101,7 @@ std::byte* workspace(Device device, int64_t size_bytes) {
                             [&](const Workspace& one) { return one.device == device && one.stream == stream; });
   if (found == all.end()) found = all.insert(all.end(), Workspace{device, stream, 0, nullptr});
   if (found->size_bytes < size_bytes) {
-    if (found->data) KEEL_CUDA(cudaFree(found->data));  // waits for what still uses it
+    // An outgrown one stays: a graph may have been recorded with it.
     found->size_bytes = (size_bytes + 255) / 256 * 256;
     KEEL_CUDA(cudaMalloc(&found->data, size_t(found->size_bytes)));
   }
