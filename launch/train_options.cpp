@@ -33,6 +33,7 @@ train::TrainerOptions trainer_options(const config::RunConfig& run) {
   options.loss = {run.train.z_loss, run.train.label_smoothing};
   options.telemetry_every = run.telemetry.every.value_or(0);
   options.zero = run.parallel.zero;
+  options.graphs = run.train.graphs;
   return options;
 }
 

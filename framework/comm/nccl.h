@@ -15,8 +15,7 @@
 // - Nobody waits for ever. Whenever this thread waits for its GPU (Stream::synchronize, copy to the CPU, kernels that
 //   run too far ahead) or calls poll(), test() or a verb, NCCL is asked for errors, and a verb that has not ended
 //   within the time limit of its start is one. Then everything in flight is aborted and "comm timeout: ..." or "NCCL
-//   failure:
-//   ..." thrown, with rank, verb and size.
+//   failure: ..." thrown, with rank, verb and size.
 // - Inputs, outputs and requests must not outlive the communicator; memory may be released once a verb was waited for.
 //
 // CPU tensors, barrier and the values and texts of communicator.h go over MPI as before.
@@ -29,7 +28,8 @@
 namespace keel::comm {
 
 // The same ranks as `mpi`, which this takes over with its time limit, and `device` of each. `on_timeout` is called when
-// a verb has taken too long, before its error is thrown. What is split from it and has one rank goes through no NCCL.
+// a verb has taken too long, before its error is thrown. What is split from it and has one rank goes through no NCCL:
+// its verbs are copies on Stream::current, or nothing.
 // Collective.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> mpi, Device device,
                                                      std::string_view name = "all",

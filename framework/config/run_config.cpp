@@ -165,6 +165,12 @@ void describe(Fields& fields, TrainConfig& c) {
              {.doc = "Share of the target's probability that is spread over the vocabulary.",
               .range = {.low = 0, .high = 1, .high_open = true},
               .on_resume = changeable});
+  fields.add(
+      "graphs", c.graphs,
+      {.doc = "One rank on a GPU records its steps and replays them as CUDA graphs, which saves the host's calls "
+              "and changes no bit.",
+       .on_resume = ignored,
+       .synonyms = {"cuda_graphs", "cudagraphs", "use_cuda_graphs"}});
 }
 
 void describe(Fields& fields, EvalConfig& c) {

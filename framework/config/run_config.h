@@ -65,6 +65,7 @@ struct TrainConfig {
   std::optional<std::chrono::seconds> stop_after;
   double z_loss = 0;
   double label_smoothing = 0;
+  bool graphs = true;
 };
 
 struct EvalConfig {

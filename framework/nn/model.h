@@ -18,10 +18,9 @@ struct TokenBatch {
 
 // Statistics of attention over one step, per layer and head of this rank: fp32, [L, H], k_rms [L, G].
 struct ModelTelemetry {
-  Tensor largest_logit;  // every step
-  Tensor entropy;        // sum over `rows` rows; telemetry steps only
-  Tensor q_rms, k_rms;   // before the norm; telemetry steps only
-  int64_t rows = 0;
+  Tensor largest_logit;             // every step
+  Tensor entropy;                   // sum over the tokens of this rank; telemetry steps only
+  Tensor q_rms, k_rms;              // before the norm; telemetry steps only
   int64_t heads = 0, kv_heads = 0;  // of the whole model
 };
 

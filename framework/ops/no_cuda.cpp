@@ -10,6 +10,7 @@
 #include "framework/ops/logit_scale_cuda.h"
 #include "framework/ops/matmul_cuda.h"
 #include "framework/ops/norm_cuda.h"
+#include "framework/ops/probe_cuda.h"
 #include "framework/ops/qk_clip_cuda.h"
 #include "framework/ops/qk_norm_rope_cuda.h"
 #include "framework/ops/update_gate_cuda.h"
@@ -92,6 +93,12 @@ void norm_forward(const NormForward&) {
   refuse();
 }
 void norm_backward(const NormBackward&, const NormGradients&) {
+  refuse();
+}
+void add_moments(Tensor, ConstTensor, float) {
+  refuse();
+}
+void add_parallel_pairs(Tensor, ConstTensor, ConstTensor, int64_t, float) {
   refuse();
 }
 void qk_norm_partial_statistics(Tensor, const QkNormRopeInputs&, const QkNormRopeOptions&) {

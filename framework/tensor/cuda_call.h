@@ -21,8 +21,8 @@ inline void check(cudaError_t result, const char* call, std::source_location whe
 cudaStream_t current_stream(Device device);
 // How many multiprocessors the device has: grids are sized from it.
 int multiprocessors(Device device);
-// At least `size_bytes` of the device's memory for the partial results of one op on the current stream, 256-byte
-// aligned; contents undefined. It grows at first use and stays, so that later calls allocate nothing.
+// At least `size_bytes` for one op's partial results on the current stream, 256-byte aligned; contents undefined. It
+// grows at first use, so that later calls allocate nothing. Outgrown ones stay: recorded graphs (graph.h) use them.
 std::byte* workspace(Device device, int64_t size_bytes);
 
 // Before a kernel is started: as long as the thread has wait guards, it keeps some hundreds of kernels ahead of its GPU

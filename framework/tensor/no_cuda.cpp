@@ -3,6 +3,7 @@
 #include "framework/tensor/buffer_cuda.h"
 #include "framework/tensor/copy_cuda.h"
 #include "framework/tensor/gpu.h"
+#include "framework/tensor/graph_cuda.h"
 #include "framework/tensor/stream_cuda.h"
 
 namespace keel::cuda {
@@ -57,6 +58,18 @@ bool event_is_done(void*) {
 void synchronize_event(void*) {
   refuse();
 }
+
+void begin_recording(Device, void*) {
+  refuse();
+}
+void* end_recording(void*) {
+  refuse();
+}
+void give_up_recording(void*) {}
+void launch_graph(void*, Device, void*) {
+  refuse();
+}
+void destroy_graph(void*) {}
 
 int gpu_count() {
   return 0;

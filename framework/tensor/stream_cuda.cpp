@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "framework/tensor/buffer_cuda.h"
@@ -120,8 +119,7 @@ std::byte* workspace(Device device, int64_t size_bytes) {
                             [&](const Workspace& one) { return one.device == device && one.stream == stream; });
   if (found == all.end()) found = all.insert(all.end(), Workspace{device, stream, 0, nullptr});
   if (found->size_bytes < size_bytes) {
-    found->size_bytes = 0;                                          // also where there is no memory for more
-    if (found->data) release(std::exchange(found->data, nullptr));  // waits for what still uses it
+    // An outgrown one stays: a graph may have been recorded with it.
     const int64_t rounded_bytes = (size_bytes + 255) / 256 * 256;
     found->data = allocate(device, rounded_bytes);
     found->size_bytes = rounded_bytes;

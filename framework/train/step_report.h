@@ -7,7 +7,7 @@
 
 namespace keel::train {
 
-// Where the seconds of a step went.
+// Where the host's seconds of a step went. A GPU works on until `update` ends, with the wait for all of it.
 struct PhaseSeconds {
   double data = 0;
   double forward_backward = 0;

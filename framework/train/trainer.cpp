@@ -47,6 +47,7 @@ Trainer::Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, c
       data_parallel_(model.parameters(), mesh, options.zero),
       optimizer_(model.parameters(), data_parallel_.update_spans(), options.adamw),
       device_(model.parameters().arenas().front().master.device()),
+      stream_(device_),
       numbers_(model.telemetry(), mesh, device_),
       heads_(mesh, model.telemetry().largest_logit.elements(), device_) {
   const size_t global_rows = size_t(batches.sizes().rows() * mesh.data().size());
@@ -63,6 +64,8 @@ void Trainer::weights_changed() {
 }
 
 Ending Trainer::run() {
+  Stream::current(device_).synchronize();
+  const StreamScope scope(stream_);
   for (Hook* hook : hooks_) hook->start(progress_);
   Ending ending;
   while (progress_.step < options_.total_steps) {
@@ -88,20 +91,32 @@ Ending Trainer::run() {
 void Trainer::attempt(StepReport& report) {
   Stopwatch watch;
   report.step = ++progress_.step;
+  report.seconds = {};
   report.lr = optim::learning_rate(options_.schedule, report.step);
   for (const Hook* hook : hooks_) report.lr *= hook->lr_factor(report.step);
   telemetry_step_ = options_.telemetry_every > 0 && (report.step == 1 || report.step % options_.telemetry_every == 0);
   draw_batch(report);
   set_numbers(report);
   report.seconds.data = watch.lap();
-  forward_backward();
-  report.seconds.forward_backward = watch.lap();
-  reduce();
+  run_on_device(telemetry_step_ ? telemetry_passes_ : passes_, [&] {
+    forward_backward();
+    report.seconds.forward_backward = watch.lap();
+    reduce();
+  });
   report.seconds.reduction = watch.lap();
-  update();
+  run_on_device(update_, [&] { update(); });
   wait();
   read_numbers(report);
   report.seconds.update = watch.lap();
+}
+
+// Work that reads and writes the same memory in every step; what differs lies there (StepNumbers, StepBatches). NCCL's
+// communicators never block their host, and whether their verbs can be recorded has not been tried: with several ranks
+// nothing is.
+template <class Work>
+void Trainer::run_on_device(Graph& graph, const Work& work) {
+  if (options_.graphs && mesh_.world().size() == 1) return graph.run(device_, work);
+  work();
 }
 
 void Trainer::draw_batch(StepReport& report) {
@@ -233,7 +248,7 @@ void Trainer::read_heads(StepReport& report) const {
   for (std::vector<float>* values : {&report.entropy, &report.q_rms, &report.k_rms}) values->clear();
   if (!telemetry_step_) return;
   HeadStatistics::arrange(report.entropy, numbers_.entropy.host, own.heads);
-  for (float& entropy : report.entropy) entropy /= float(own.rows * mesh_.data().size());
+  for (float& entropy : report.entropy) entropy /= float(report.tokens);
   HeadStatistics::arrange(report.q_rms, numbers_.q_rms.host, own.heads);
   HeadStatistics::arrange(report.k_rms, numbers_.k_rms.host, own.kv_heads);
 }

@@ -4,11 +4,14 @@
 //         -> judge hooks, of the step and of its update: verdict -> after_step hooks
 //
 // Knows a model only as nn::Model, and decides nothing by itself: hooks do, by limits that are known before the step.
-// On a GPU everything up to the report is started without waiting; the host meets the device once per step, there.
+// On a GPU everything up to the report is started without waiting; the host meets the device once per step, there. With
+// one rank the device's part is replayed as two graphs (tensor/graph.h), up to the gate and from there on: the first is
+// another one on telemetry steps.
 #pragma once
 
 #include "framework/optim/schedule.h"
 #include "framework/parallel/data_parallel.h"
+#include "framework/tensor/graph.h"
 #include "framework/train/batches.h"
 #include "framework/train/head_statistics.h"
 #include "framework/train/hook.h"
@@ -27,6 +30,7 @@ struct TrainerOptions {
   int64_t total_steps = 0;
   int64_t telemetry_every = 0;  // 0 = never
   bool zero = true;
+  bool graphs = true;  // on one GPU
 };
 
 class Trainer {
@@ -51,6 +55,8 @@ class Trainer {
 
  private:
   void attempt(StepReport& report);
+  template <class Work>
+  void run_on_device(Graph& graph, const Work& work);
   void draw_batch(StepReport& report);
   std::span<const data::SampleId> own_rows(data::SamplePosition& position);
   void set_numbers(const StepReport& report);
@@ -81,6 +87,8 @@ class Trainer {
   std::vector<int64_t> indices_;
   std::vector<data::SampleId> samples_;
   const Device device_;
+  const Stream stream_;  // the default one cannot be recorded
+  Graph passes_, telemetry_passes_, update_;
   StepNumbers numbers_;
   OwnedTensor qk_clip_factors_;  // [L, H of this rank]
   HeadStatistics heads_;

@@ -89,16 +89,10 @@ void Decoder::take_memory(const DecoderLayout& layout) {
   entropy_ = OwnedTensor(heads, DType::f32, device);
   q_rms_ = OwnedTensor(heads, DType::f32, device);
   k_rms_ = OwnedTensor({config_.layers, blocks_[0]->attention.kv_heads()}, DType::f32, device);
-  telemetry_ = {largest_logit_, entropy_, q_rms_, k_rms_, 0, config_.attention.heads, config_.kv_heads()};
+  telemetry_ = {largest_logit_, entropy_, q_rms_, k_rms_, config_.attention.heads, config_.kv_heads()};
   least_factor_ = OwnedTensor({config_.layers}, DType::f32, device);
-  if (layout.training && !device.is_meta())
-    probe_ = Probe({.layers = config_.layers,
-                    .hidden = config_.hidden,
-                    .heads = heads[1],
-                    .kv_heads = blocks_[0]->attention.kv_heads(),
-                    .head_dim = config_.head_dim(),
-                    .length = layout.batch.length,
-                    .device = device});
+  if (layout.training)
+    probe_ = Probe({.layers = config_.layers, .heads = heads[1], .length = layout.batch.length, .device = device});
 }
 
 void Decoder::refresh() {
@@ -109,7 +103,6 @@ void Decoder::refresh() {
 void Decoder::begin_step() {
   ops::fill(telemetry_.largest_logit, 0);
   ops::fill(telemetry_.entropy, 0);
-  telemetry_.rows = 0;
   probe_.begin_step();
 }
 
@@ -151,7 +144,6 @@ nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
 
 // The stream as attention left it. Queries and keys are there only where forward keeps them.
 void Decoder::look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved) {
-  if (stream.residual.device().is_meta()) return;
   probe_.look_at_stream(layer, stream.residual);
   if (config_.recompute == nn::Recompute::none) probe_.look_at_heads(layer, saved.attention.q, saved.attention.k);
 }
@@ -164,7 +156,6 @@ void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const n
     blocks_[layer]->forward(stream, inputs(layer, batch, options.telemetry), saved.blocks[layer], context);
     if (options.telemetry) look_at(layer, stream, saved.blocks[layer]);
   }
-  if (options.telemetry) telemetry_.rows += batch.tokens.elements();
   Tensor x = last_->open(stream, saved.last, context);
   // The branch has been added: its memory serves dx.
   Tensor dx = stream.branch;

@@ -45,6 +45,7 @@ class Decoder : public nn::Model {
   int64_t packed_bytes() const override;
 
   const DecoderConfig& config() const { return config_; }
+  const nn::BatchShape& batch() const { return layout_.batch; }
   // What attention kept of the last micro-batch of a training step; without recomputation.
   const nn::Attention::Saved& attention_saved(int64_t layer) const {
     return training_saved_.blocks[size_t(layer)].attention;

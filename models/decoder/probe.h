@@ -3,24 +3,22 @@
 // 512 tokens of its first sequence, each against the keys up to its own place.
 #pragma once
 
-#include <vector>
-
 #include "framework/tensor/buffer.h"
 
 namespace keel::models {
 
 inline constexpr float kOutlier = 6, kParallel = 0.95f;
 
-// Sums over the micro-batches of a step, of this rank.
+// Sums over the micro-batches of a step, of this rank, where the model lies.
 class Probe {
  public:
   struct Sizes {
-    int64_t layers = 0, hidden = 0;
-    int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of this rank
-    int64_t length = 0;                             // T
+    int64_t layers = 0;
+    int64_t heads = 0;   // of this rank
+    int64_t length = 0;  // T
     Device device;
   };
-  // Takes all memory; empty on the meta device.
+  // Takes all memory.
   explicit Probe(const Sizes& sizes);
   Probe() = default;
 
@@ -31,17 +29,13 @@ class Probe {
   void look_at_heads(int64_t layer, ConstTensor q, ConstTensor k);
 
   ConstTensor stream_sums() const { return stream_sums_; }  // [L, 4] fp32
-  ConstTensor parallel() const { return parallel_; }        // [L, H of this rank] fp32, of pairs() pairs each
-  int64_t pairs() const { return pairs_; }                  // of one layer and head
+  ConstTensor parallel() const { return parallel_; }        // [L, H of this rank] fp32
+  int64_t pairs() const { return pairs_; }                  // that a layer and head looks at in one micro-batch
 
  private:
-  const float* fetch(ConstTensor rows, int64_t place);
-
   Sizes sizes_;
+  int64_t tokens_ = 0, queries_ = 0, pairs_ = 0;
   OwnedTensor stream_sums_, parallel_;
-  OwnedTensor staging_, host_;  // fp32, on the device and on the host
-  std::vector<float> keys_;     // of one head, scaled to length 1
-  int64_t pairs_ = 0;
 };
 
 }  // namespace keel::models

@@ -59,7 +59,7 @@ train::Verdict TelemetryHook::judge(const train::StepReport& report) {
   if (bounded_) record_bounds(report);
   if (report.entropy.empty()) return {};  // no telemetry step
   if (bounded_) record_gains(report.step);
-  record_probe(report.step);
+  record_probe(report);
   return {};
 }
 
@@ -95,21 +95,25 @@ void TelemetryHook::record_gains(int64_t step) {
   record("logit_scale", step, scales_, attention.heads, comm::Reduction::max);
 }
 
-void TelemetryHook::record_probe(int64_t step) {
+void TelemetryHook::record_probe(const train::StepReport& report) {
   const Probe& probe = decoder_.probe();
-  heads_.collect(whole_, probe.stream_sums(), 4, comm::Reduction::sum);  // the ranks of a tensor group have the same
+  auto collect = [&](ConstTensor own, int64_t width) {
+    heads_.collect(whole_, HostTensor(own).tensor(), width, comm::Reduction::sum);
+  };
+  collect(probe.stream_sums(), 4);  // the ranks of a tensor group have the same
   std::vector<float> outliers, kurtosis;
   for (int64_t layer = 0; layer < layers_; ++layer) {
     const float* sums = &whole_[size_t(4 * layer)];
     outliers.push_back(sums[1] / sums[0]);
     kurtosis.push_back(sums[2] > 0 ? sums[0] * sums[3] / (sums[2] * sums[2]) : 0);
   }
-  files_.telemetry("stream_outliers", step, layers_, outliers);
-  files_.telemetry("stream_kurtosis", step, layers_, kurtosis);
-  if (probe.pairs() == 0) return;
-  heads_.collect(whole_, probe.parallel(), decoder_.config().attention.heads, comm::Reduction::sum);
-  for (float& share : whole_) share /= float(probe.pairs() * mesh_.data().size());
-  files_.telemetry("parallel", step, layers_, whole_);
+  files_.telemetry("stream_outliers", report.step, layers_, outliers);
+  files_.telemetry("stream_kurtosis", report.step, layers_, kurtosis);
+  if (decoder_.config().recompute != nn::Recompute::none) return;  // queries and keys were not kept
+  collect(probe.parallel(), decoder_.config().attention.heads);
+  const int64_t micro_batches = report.tokens / decoder_.batch().tokens();  // of all data ranks
+  for (float& share : whole_) share /= float(probe.pairs() * micro_batches);
+  files_.telemetry("parallel", report.step, layers_, whole_);
 }
 
 void TelemetryHook::record(const std::string& name, int64_t step, ConstTensor own, int64_t width,

@@ -30,7 +30,7 @@ class TelemetryHook : public train::Hook {
   void read_gains(int64_t layer);
   void record_bounds(const train::StepReport& report);
   void record_gains(int64_t step);
-  void record_probe(int64_t step);
+  void record_probe(const train::StepReport& report);
   // One array of this rank to the file.
   void record(const std::string& name, int64_t step, ConstTensor own, int64_t width, comm::Reduction reduction);
 

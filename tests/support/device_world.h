@@ -1,4 +1,4 @@
-// All ranks, able to exchange tensors on the device under test.
+// All ranks, able to exchange tensors on the device under test, as World makes them.
 #pragma once
 
 #include <mpi.h>
@@ -12,6 +12,7 @@ namespace keel::testing {
 inline std::unique_ptr<comm::Communicator> device_world() {
   auto world = comm::make_mpi_communicator(MPI_COMM_WORLD);
   if (test_device().kind != DeviceKind::cuda) return world;
+  if (world->size() == 1) return comm::make_self_communicator();
   return comm::make_nccl_communicator(std::move(world), test_device());
 }
 

@@ -7,7 +7,7 @@
 #include "tests/support/cuda_host/launch.h"
 #include "tests/support/cuda_host/memory.h"
 #include "tests/support/cuda_host/settings.h"
-#include "tests/support/cuda_host/streams.h"
+#include "tests/support/cuda_host/stream_state.h"
 
 using namespace keel::cuda_host;
 
@@ -63,9 +63,11 @@ cudaError_t start_copy(const Rows& copy, cudaMemcpyKind kind, cudaStream_t strea
       copy.rows <= 1 || (copy.to_stride_bytes >= copy.row_bytes && copy.from_stride_bytes >= copy.row_bytes);
   if (to == Side::wrong || from == Side::wrong || !fits(kind, to, from) || !strides_fit)
     return with_error(cudaErrorInvalidValue);
-  const cudaError_t error = enqueue(stream, [copy] { move(copy); });
+  const bool pageable = to == Side::pageable || from == Side::pageable;
+  cudaError_t error = pageable ? refuse_where_captured(stream, "a copy of memory that is not pinned") : cudaSuccess;
+  if (error == cudaSuccess) error = enqueue(stream, [copy] { move(copy); });
   if (error != cudaSuccess) return error;
-  return to == Side::pageable || from == Side::pageable ? cudaStreamSynchronize(stream) : cudaSuccess;
+  return pageable ? cudaStreamSynchronize(stream) : cudaSuccess;
 }
 
 }  // namespace
@@ -73,6 +75,7 @@ cudaError_t start_copy(const Rows& copy, cudaMemcpyKind kind, cudaStream_t strea
 extern "C" {
 
 cudaError_t cudaMalloc(void** address, size_t bytes) {
+  if (const cudaError_t error = refuse_while_capturing("cudaMalloc"); error != cudaSuccess) return error;
   explain_segmentation_faults();
   if (broken() != cudaSuccess) return with_error(broken());
   *address = bytes == 0 ? nullptr : allocate(bytes, MemoryKind::device, current_device());
@@ -80,18 +83,21 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* address) {
+  if (const cudaError_t error = refuse_while_capturing("cudaFree"); error != cudaSuccess) return error;
   const cudaError_t error = drain_all();  // as the real one waits for the device
   if (address && !release(address, MemoryKind::device)) return with_error(cudaErrorInvalidValue);
   return error;
 }
 
 cudaError_t cudaMallocHost(void** address, size_t bytes) {
+  if (const cudaError_t error = refuse_while_capturing("cudaMallocHost"); error != cudaSuccess) return error;
   explain_segmentation_faults();
   *address = allocate(bytes, MemoryKind::pinned);
   return with_error(*address ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFreeHost(void* address) {
+  if (const cudaError_t error = refuse_while_capturing("cudaFreeHost"); error != cudaSuccess) return error;
   const cudaError_t error = drain_all();
   if (address && !release(address, MemoryKind::pinned)) return with_error(cudaErrorInvalidValue);
   return error;
@@ -102,6 +108,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (const cudaError_t error = refuse_while_capturing("cudaMemcpy"); error != cudaSuccess) return error;
   const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
   return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
 }
@@ -121,6 +128,7 @@ cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t
 
 // Returns before it is done, as for device memory the real one does.
 cudaError_t cudaMemset(void* address, int value, size_t bytes) {
+  if (const cudaError_t error = refuse_while_capturing("cudaMemset"); error != cudaSuccess) return error;
   return cudaMemsetAsync(address, value, bytes, nullptr);
 }
 
@@ -147,6 +155,7 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t error = refuse_while_capturing("cudaDeviceSynchronize"); error != cudaSuccess) return error;
   return drain_all();
 }
 
@@ -212,6 +221,26 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoDevice";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
+    case cudaErrorIllegalState:
+      return "cudaErrorIllegalState";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge:
+      return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched:
+      return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined:
+      return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit:
+      return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent:
+      return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread:
+      return "cudaErrorStreamCaptureWrongThread";
     default:
       return "an error that this stand-in never returns";
   }
@@ -219,7 +248,8 @@ const char* cudaGetErrorName(cudaError_t error) {
 
 const char* cudaGetErrorString(cudaError_t error) {
   thread_local std::string sentence;
-  sentence = error == cudaErrorLaunchFailure ? recorded_fault() : cudaGetErrorName(error);
+  const bool of_capture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
+  sentence = error == cudaErrorLaunchFailure ? recorded_fault() : of_capture ? refusal() : cudaGetErrorName(error);
   return sentence.c_str();
 }
 

@@ -4,22 +4,13 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <set>
 
 #include "tests/support/cuda_host/faults.h"
 #include "tests/support/cuda_host/launch.h"
 #include "tests/support/cuda_host/settings.h"
-
-// CUDA declares its handles as pointers to these.
-struct CUevent_st {
-  CUstream_st* stream = nullptr;  // of the last record
-  uint64_t position = 0;          // how much of that stream's work comes before it
-  bool recorded = false;
-};
+#include "tests/support/cuda_host/stream_state.h"
 
 namespace keel::cuda_host {
 namespace {
@@ -28,26 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostPending = 1024;
 
-struct Piece {
-  Turn turn;
-  bool exchanges;  // with other processes, which cannot make this one wait for its stream
-  Clock::time_point since;
-};
-
-}  // namespace
-}  // namespace keel::cuda_host
-
-struct CUstream_st {
-  int device = 0;
-  std::deque<keel::cuda_host::Piece> work;
-  uint64_t started = 0, done = 0;
-};
-
-namespace keel::cuda_host {
-namespace {
-
-// Held while a piece of work runs, not while one waits for another process. What lies here lives until the process
-// ends: a thread that helps others along (advance_exchanges) may outlive everything else.
+// What lies here lives until the process ends: a thread that helps others along (advance_exchanges) may outlive
+// everything else.
 std::mutex& mutex = *new std::mutex;
 auto& streams = *new std::map<CUstream_st*, std::unique_ptr<CUstream_st>>;
 auto& default_streams = *new std::map<int, CUstream_st>;
@@ -56,17 +29,6 @@ auto& events = *new std::map<CUevent_st*, std::unique_ptr<CUevent_st>>;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int device_now = 0;
 thread_local int insides = 0;
-
-// Null is the default stream of the current device.
-CUstream_st* known(cudaStream_t stream) {
-  if (!stream || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
-    CUstream_st& ordinary = default_streams[device_now];
-    ordinary.device = device_now;
-    return &ordinary;
-  }
-  auto found = streams.find(stream);
-  return found == streams.end() ? nullptr : found->second.get();
-}
 
 // One turn of the stream's next piece of work; false when it waits for something else.
 bool advance(CUstream_st& stream) {
@@ -77,8 +39,6 @@ bool advance(CUstream_st& stream) {
   ++stream.done;
   return true;
 }
-
-using Lock = std::unique_lock<std::mutex>;
 
 // Runs the stream's work up to `position`.
 void drain(Lock& lock, CUstream_st& stream, uint64_t position) {
@@ -96,6 +56,8 @@ cudaError_t add(cudaStream_t stream, Piece piece) {
   CUstream_st* queue = known(stream);
   if (!queue) return with_error(cudaErrorInvalidResourceHandle);
   if (broken() != cudaSuccess) return with_error(broken());
+  if (const cudaError_t error = check_takes_work(*queue); error != cudaSuccess) return error;
+  if (queue->capture) return record(*queue, std::move(piece));
   // As the driver: what is started into a full queue waits for room.
   if (queue->work.size() >= kMostPending) drain(lock, *queue, queue->started - kMostPending + 1);
   queue->work.push_back(std::move(piece));
@@ -103,7 +65,45 @@ cudaError_t add(cudaStream_t stream, Piece piece) {
   return cudaSuccess;
 }
 
+// The stream, where the host may wait for it or ask whether it is done.
+cudaError_t stream_to_wait_for(CUstream_st*& queue, cudaStream_t stream, const char* call) {
+  queue = known(stream);
+  if (!queue) return with_error(cudaErrorInvalidResourceHandle);
+  if (queue->capture)
+    return refuse(queue->capture.get(), cudaErrorStreamCaptureUnsupported,
+                  std::string(call) + " of a stream that is captured");
+  return check_takes_work(*queue);
+}
+
+cudaError_t check_event_to_wait_for(cudaEvent_t event, const char* call) {
+  if (!events.contains(event)) return with_error(cudaErrorInvalidResourceHandle);
+  if (!event->capture) return cudaSuccess;
+  Capture* capture = event->capture->ended ? nullptr : event->capture.get();
+  return refuse(capture, cudaErrorCapturedEvent, std::string(call) + " of an event that was recorded in a capture");
+}
+
 }  // namespace
+
+std::mutex& stream_mutex() {
+  return mutex;
+}
+
+CUstream_st* known(cudaStream_t stream) {
+  if (!stream || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+    CUstream_st& ordinary = default_streams[device_now];
+    ordinary.device = device_now;
+    ordinary.is_default = true;
+    return &ordinary;
+  }
+  auto found = streams.find(stream);
+  return found == streams.end() ? nullptr : found->second.get();
+}
+
+std::vector<CUstream_st*> all_streams() {
+  std::vector<CUstream_st*> all;
+  for (auto& [handle, stream] : streams) all.push_back(stream.get());
+  return all;
+}
 
 Inside::Inside() {
   ++insides;
@@ -196,8 +196,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Lock lock(mutex);
-  CUstream_st* queue = known(stream);
-  if (!queue || !stream) return with_error(cudaErrorInvalidResourceHandle);
+  if (!stream) return with_error(cudaErrorInvalidResourceHandle);
+  CUstream_st* queue = nullptr;
+  if (const cudaError_t error = stream_to_wait_for(queue, stream, "cudaStreamDestroy"); error != cudaSuccess)
+    return error;
   drain(lock, *queue, queue->started);
   ended.insert(std::move(streams[stream]));
   streams.erase(stream);
@@ -206,8 +208,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Lock lock(mutex);
-  CUstream_st* queue = known(stream);
-  if (!queue) return with_error(cudaErrorInvalidResourceHandle);
+  CUstream_st* queue = nullptr;
+  if (const cudaError_t error = stream_to_wait_for(queue, stream, "cudaStreamSynchronize"); error != cudaSuccess)
+    return error;
   drain(lock, *queue, queue->started);
   return with_error(broken());
 }
@@ -215,8 +218,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 // Never done by itself: a host that only asks would wait for ever, so each question lets the stream go on by one piece.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Lock lock(mutex);
-  CUstream_st* queue = known(stream);
-  if (!queue) return with_error(cudaErrorInvalidResourceHandle);
+  CUstream_st* queue = nullptr;
+  if (const cudaError_t error = stream_to_wait_for(queue, stream, "cudaStreamQuery"); error != cudaSuccess)
+    return error;
   if (broken() != cudaSuccess) return with_error(broken());
   if (queue->done == queue->started) return cudaSuccess;
   advance(*queue);
@@ -228,10 +232,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   CUevent_st place;
   {
     Lock lock(mutex);
-    if (!events.contains(event)) return with_error(cudaErrorInvalidResourceHandle);
+    CUstream_st* queue = known(stream);
+    if (!queue || !events.contains(event)) return with_error(cudaErrorInvalidResourceHandle);
     place = *event;
+    if (const cudaError_t error = check_takes_work(*queue); error != cudaSuccess) return error;
+    if (!place.recorded) return cudaSuccess;
+    if (queue->capture || place.capture) return wait_in_capture(*queue, place);
   }
-  if (!place.recorded) return cudaSuccess;
   auto turn = [place] {
     while (place.stream->done < place.position)
       if (!advance(*place.stream)) return false;
@@ -257,14 +264,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Lock lock(mutex);
   CUstream_st* queue = known(stream);
   if (!queue || !events.contains(event)) return with_error(cudaErrorInvalidResourceHandle);
-  *event = {queue, queue->started, true};
+  if (const cudaError_t error = check_takes_work(*queue); error != cudaSuccess) return error;
+  *event = {queue, queue->started, true, queue->capture, queue->after};
   return with_error(broken());
 }
 
 // As cudaStreamQuery.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   Lock lock(mutex);
-  if (!events.contains(event)) return with_error(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = check_event_to_wait_for(event, "cudaEventQuery"); error != cudaSuccess) return error;
   if (broken() != cudaSuccess) return with_error(broken());
   if (!event->recorded || event->stream->done >= event->position) return cudaSuccess;
   advance(*event->stream);
@@ -273,7 +281,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Lock lock(mutex);
-  if (!events.contains(event)) return with_error(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = check_event_to_wait_for(event, "cudaEventSynchronize"); error != cudaSuccess)
+    return error;
   if (event->recorded) drain(lock, *event->stream, event->position);
   return with_error(broken());
 }

@@ -1,0 +1,28 @@
+#include "framework/ops/probe.h"
+
+#include "framework/ops/probe_cpu.h"
+#include "framework/ops/probe_cuda.h"
+#include "framework/tensor/dispatch.h"
+
+namespace keel::ops {
+
+void add_moments(Tensor sums, ConstTensor x, float outlier) {
+  require(sums.shape() == Shape{4} && sums.dtype() == DType::f32, "add_moments: sums {} {}, must be fp32 [4]",
+          name_of(sums.dtype()), sums.shape());
+  require(x.contiguous(), "add_moments: {} is not contiguous", x.shape());
+  run_twin(device_of(sums, x), cpu::add_moments, cuda::add_moments, sums, x, outlier);
+}
+
+void add_parallel_pairs(Tensor parallel, ConstTensor q, ConstTensor k, int64_t queries, float least) {
+  require(q.dims() == 3 && k.dims() == 3 && q.size(0) == k.size(0) && q.size(2) == k.size(2) && q.dtype() == k.dtype(),
+          "add_parallel_pairs: {} {} against {} {}", name_of(q.dtype()), q.shape(), name_of(k.dtype()), k.shape());
+  require(q.size(1) % k.size(1) == 0 && q.contiguous() && k.contiguous(), "add_parallel_pairs: {} against {}",
+          q.shape(), k.shape());
+  require(parallel.shape() == Shape{q.size(1)} && parallel.dtype() == DType::f32,
+          "add_parallel_pairs: {} {} for {} heads", name_of(parallel.dtype()), parallel.shape(), q.size(1));
+  require(queries >= 1 && queries <= q.size(0), "add_parallel_pairs: {} queries of {} rows", queries, q.size(0));
+  run_twin(device_of(parallel, q, k), cpu::add_parallel_pairs, cuda::add_parallel_pairs, parallel, q, k, queries,
+           least);
+}
+
+}  // namespace keel::ops

@@ -1,0 +1,62 @@
+#include "framework/ops/probe_cpu.h"
+
+#include <cmath>
+
+#include "framework/ops/partial_sums.h"
+#include "framework/tensor/dispatch.h"
+
+namespace keel::ops::cpu {
+namespace {
+
+template <class T>
+float dot(const T* a, const T* b, int64_t d) {
+  float sum = 0;
+  for (int64_t i = 0; i < d; ++i) sum += float(a[i]) * float(b[i]);
+  return sum;
+}
+
+template <class T>
+int64_t parallel_keys(const T* query, const T* keys, int64_t stride, const float* lengths, int64_t count, int64_t d,
+                      float least) {
+  const float limit = least * std::sqrt(dot(query, query, d));
+  int64_t parallel = 0;
+  for (int64_t j = 0; j < count; ++j) parallel += std::abs(dot(query, keys + j * stride, d)) > limit * lengths[j];
+  return parallel;
+}
+
+}  // namespace
+
+void add_moments(Tensor sums, ConstTensor x, float outlier) {
+  double outliers = 0, squares = 0, fourth_powers = 0;
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const T* values = x.as<T>();
+    for (int64_t i = 0; i < x.elements(); ++i) {
+      const double value = values[i], square = value * value;
+      outliers += std::abs(value) > outlier;
+      squares += square;
+      fourth_powers += square * square;
+    }
+  });
+  float* to = sums.as<float>();
+  for (double part : {double(x.elements()), outliers, squares, fourth_powers}) *to++ += float(part);
+}
+
+void add_parallel_pairs(Tensor parallel, ConstTensor q, ConstTensor k, int64_t queries, float least) {
+  const int64_t rows = q.size(0), H = q.size(1), G = k.size(1), d = q.size(2);
+  thread_local std::vector<float> memory;
+  float* lengths = grown(memory, size_t(rows));  // of one head's keys
+  dispatch_float(q.dtype(), [&]<class T>() {
+    for (int64_t g = 0; g < G; ++g) {
+      const T* keys = k.as<T>() + g * d;
+      for (int64_t t = 0; t < rows; ++t) lengths[t] = std::sqrt(dot(keys + t * G * d, keys + t * G * d, d));
+      for (int64_t h = g * (H / G); h < (g + 1) * (H / G); ++h)
+        for (int64_t i = 1; i <= queries; ++i) {
+          const int64_t t = i * rows / queries - 1;
+          parallel.as<float>()[h] +=
+              float(parallel_keys(q.as<T>() + (t * H + h) * d, keys, G * d, lengths, t + 1, d, least));
+        }
+    }
+  });
+}
+
+}  // namespace keel::ops::cpu
