@@ -58,7 +58,26 @@ Matrix widened(const Matrix& matrix, Scratch& scratch) {
   return by_rows ? wide : transposed(wide);
 }
 
+// Of one column, over one, or with one row whose elements lie apart: nothing for a library, and oneDNN 3.7 overlooks
+// strides there.
+bool is_thin(const Product& product) {
+  return product.c.columns == 1 || product.a.columns == 1 || (product.a.rows == 1 && product.a.column_stride != 1);
+}
+void thin_product(const Product& product) {
+  const auto& [c, a, b, bias, accumulate] = product;
+  const auto at = [](const Matrix& x, int64_t row, int64_t column) {
+    return static_cast<float*>(x.data) + row * x.row_stride + column * x.column_stride;
+  };
+  for (int64_t row = 0; row < c.rows; ++row)
+    for (int64_t column = 0; column < c.columns; ++column) {
+      double sum = (bias ? bias[column] : 0.0) + (accumulate ? *at(c, row, column) : 0.0);
+      for (int64_t i = 0; i < a.columns; ++i) sum += double(*at(a, row, i)) * double(*at(b, i, column));
+      *at(c, row, column) = float(sum);
+    }
+}
+
 void run_fp32(const Product& product) {
+  if (is_thin(product)) return thin_product(product);
   bool ran = onednn::run(product, Effort::reference);
   require(ran, "oneDNN refuses an fp32 product of [{}, {}] and [{}, {}]", product.a.rows, product.a.columns,
           product.b.rows, product.b.columns);
@@ -104,7 +123,7 @@ void widened_product(const Product& product) {
 void product(const Product& product, const onednn::Blocked* blocked) {
   if (product.c.rows == 0 || product.c.columns == 0) return;
   if (product.a.columns == 0) return product_of_nothing(product);
-  if (blocked && blocked->defined() && onednn::run(product, Effort::fast, blocked)) return;
+  if (blocked && blocked->defined() && !is_thin(product) && onednn::run(product, Effort::fast, blocked)) return;
   if (product.b.dtype == DType::f32 && product.a.dtype == DType::f32) return run_fp32(product);
   bool direct = product.b.dtype == DType::bf16 && bf16_support().native && onednn::run(product, Effort::fast);
   if (!direct) widened_product(product);

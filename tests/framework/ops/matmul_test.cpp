@@ -314,7 +314,7 @@ TEST(Matmul, ErrorsNameBothValues) {
 }
 
 TEST(ProductBackend, SaysWhatRunsAndWhy) {
-  EXPECT_THAT(product_backend(), ::testing::HasSubstr("oneDNN 2."));
+  EXPECT_THAT(product_backend(), ::testing::HasSubstr("oneDNN "));
   EXPECT_EQ(product_backend().find("rounded values") == std::string::npos, bf16_products_are_native());
 }
 
