@@ -19,8 +19,13 @@ Embedding::Embedding(ParameterSet& parameters, const EmbeddingSpec& embedding_sp
                                           .product = true});
 }
 
+float Embedding::factor() const {
+  const auto exact = float(spec.factor);
+  return table->compute.dtype() == DType::bf16 ? float(bf16(exact)) : exact;
+}
+
 void Embedding::forward(Tensor x, ConstTensor tokens, ConstTensor positions, Context& context) const {
-  ops::embedding_forward(x, table->compute, tokens, table->shard_offset(), float(spec.factor));
+  ops::embedding_forward(x, table->compute, tokens, table->shard_offset(), factor());
   context.group->leave_forward(x);
   if (!position_table) return;
   auto scope = context.scratch.scope();
@@ -30,7 +35,7 @@ void Embedding::forward(Tensor x, ConstTensor tokens, ConstTensor positions, Con
 }
 
 void Embedding::backward(ConstTensor dx, ConstTensor tokens, ConstTensor positions) const {
-  ops::embedding_backward(table->gradient, dx, tokens, table->shard_offset(), float(spec.factor));
+  ops::embedding_backward(table->gradient, dx, tokens, table->shard_offset(), factor());
   if (position_table) ops::embedding_backward(position_table->gradient, dx, positions, 0, 1);
 }
 

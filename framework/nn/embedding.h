@@ -1,5 +1,6 @@
 // x[t] = E[token[t]] * factor (+ P[position[t]])     E [V, D], P [positions, D], x [n, D]
 //
+// The factor is a number of E's compute type, as in Gemma's published code: sqrt(2560) is 50.5 in bf16.
 // E may be split over the group by rows of the vocabulary: each rank looks up its own ids, the group adds.
 #pragma once
 
@@ -24,6 +25,8 @@ class Embedding {
   // x in the residual type; tokens and positions [n] int32.
   void forward(Tensor x, ConstTensor tokens, ConstTensor positions, Context& context) const;
   void backward(ConstTensor dx, ConstTensor tokens, ConstTensor positions) const;
+
+  float factor() const;
 
   const EmbeddingSpec spec;
   Parameter* table;

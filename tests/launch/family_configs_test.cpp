@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <map>
 
+#include "framework/io/files.h"
 #include "launch/run_setup.h"
+#include "models/decoder/hugging_face.h"
 
 namespace keel {
 namespace {
@@ -36,6 +38,41 @@ TEST(FamilyConfigs, AllReadAndCount) {
   }
   EXPECT_EQ(counted, kParameters.size());
   EXPECT_EQ(files, kParameters.size() + 7);
+}
+
+// What a block is, key by key. Left out is what config.json does not say: how weights begin and are trained.
+void expect_same(const config::Node& ours, const config::Node& theirs, const std::string& name) {
+  for (const std::string& key : ours.keys()) {
+    const std::string path = ours[key].path();
+    if (path == "init" || path == "recompute" || path == "residual" || path == "positions.max_positions") continue;
+    if (ours[key].kind() == config::Node::Kind::map && ours[key].size() > 0)
+      expect_same(ours[key], theirs[key], name);
+    else
+      EXPECT_EQ(config::print_line(ours[key]), config::print_line(theirs[key])) << name << ": " << path;
+  }
+}
+
+// The same in one form: numbers where a default is meant.
+models::DecoderConfig in_numbers(models::DecoderConfig c) {
+  c.attention.kv_heads = c.kv_heads();
+  c.attention.head_dim = c.head_dim();
+  c.attention.logit_scale.init = double(float(c.initial_scale(0)));
+  if (c.attention.qk_norm.kind == ops::QkNormKind::none) c.attention.qk_norm = {.kind = ops::QkNormKind::none};
+  return c;
+}
+
+// tests/golden/families/configs: config.json as the models were published with them.
+TEST(FamilyConfigs, AreThePublishedBlocks) {
+  for (const auto& [name, count] : kParameters) {
+    const std::string path = fmt::format(KEEL_SOURCE_DIR "/tests/golden/families/configs/{}.json", name);
+    const auto tree = [](const models::DecoderConfig& c) {
+      return config::parse(config::print(config::to_node(in_numbers(c))), "model");
+    };
+    const models::HuggingFaceConfig published = models::read_hugging_face_config(io::read_file(path, 1 << 20), name);
+    expect_same(tree(read_full_config(kFolder + name + ".yaml", {}).model), tree(published.decoder), name);
+    EXPECT_TRUE(published.unread.empty()) << name << ": " << published.unread.front();
+    EXPECT_EQ(models::Decoder(published.decoder).cost(1).parameters, count) << name;
+  }
 }
 
 TEST(FamilyConfigs, WeightsInQkNorm) {  // QKNORM.md section 4
