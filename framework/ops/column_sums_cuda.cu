@@ -1,5 +1,6 @@
 #include "framework/ops/kernel.h"
 #include "framework/ops/matmul_cuda.h"
+#include "framework/ops/partial_sums_cuda.h"
 
 // Every element is read once: 2 bytes each in bf16, and 8 / 256 for the blocks' sums.
 namespace keel::ops::cuda {
@@ -37,15 +38,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    add_columns(float* sums, const float* partial, int64_t blocks, int64_t columns) {
-  for_elements<1>(columns, [&](int64_t column, auto) {
-    double total = 0;
-    for (int64_t block = 0; block < blocks; ++block) total += double(partial[block * columns + column]);
-    sums[column] += float(total);
-  });
-}
-
 }  // namespace
 
 void add_column_sums(Tensor sums, ConstTensor x) {
@@ -60,7 +52,7 @@ void add_column_sums(Tensor sums, ConstTensor x) {
              rows, columns);
     });
   });
-  launch(add_columns, blocks_for(x.device(), columns), kThreads, 0, stream, at<float>(sums), partial, blocks, columns);
+  add_partial_columns({at<float>(sums), partial, int(columns)}, {}, blocks, columns, x.device());
 }
 
 }  // namespace keel::ops::cuda

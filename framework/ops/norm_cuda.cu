@@ -1,5 +1,6 @@
 #include "framework/ops/kernel.h"
 #include "framework/ops/norm_cuda.h"
+#include "framework/ops/partial_sums_cuda.h"
 
 // A block per row: each row comes from memory once and stays in shared memory, as fp32, for the passes over it. A
 // thread reads back only what it wrote itself, so the passes need no barriers but those of the sums.
@@ -175,18 +176,6 @@ __global__ void __launch_bounds__(kMostThreads) backward_rows(Backward<X, Y> a, 
   });
 }
 
-// d_weight [width] and d_bias [width] += the blocks' partial sums, added in double in the order of the blocks.
-__global__ void __launch_bounds__(kThreads)
-    add_gradients(float* d_weight, float* d_bias, const float* partial, int blocks, int width) {
-  const int columns = d_bias ? 2 * width : width;
-  for_elements<1>(columns, [&](int64_t i, auto) {
-    double total = 0;
-    for (int64_t block = 0; block < blocks; ++block) total += partial[block * columns + i];
-    float* to = i < width ? d_weight + i : d_bias + (i - width);
-    *to += float(total);
-  });
-}
-
 // About eight features a thread, whole warps; as many blocks as fill the device, a row each at least.
 struct Grid {
   unsigned blocks, threads;
@@ -253,8 +242,9 @@ void norm_backward(const NormBackward& call, const NormGradients& gradients) {
     launch(backward_rows<X, Y, N>, grid.blocks, grid.threads, shared_bytes(p.bias ? 4 : 3, p.width), stream, arguments,
            p);
   });
-  launch(add_gradients, blocks_for(x.device(), columns), kThreads, 0, stream, at<float>(gradients.d_weight),
-         at<float>(gradients.d_bias), partial, int(grid.blocks), p.width);
+  const PartialColumns of_weight{at<float>(gradients.d_weight), partial, p.width};
+  const PartialColumns of_bias{at<float>(gradients.d_bias), partial + p.width, p.width};
+  add_partial_columns(of_weight, p.bias ? of_bias : PartialColumns{}, grid.blocks, columns, x.device());
 }
 
 }  // namespace keel::ops::cuda

@@ -1,3 +1,4 @@
+#include "framework/ops/partial_sums_cuda.h"
 #include "framework/ops/qk_norm_rope_cuda.h"
 #include "framework/ops/qk_norm_rope_row.h"
 
@@ -123,37 +124,6 @@ __global__ void __launch_bounds__(kThreads) backward_rows(QkPass pass, int heads
   });
 }
 
-// What adds up to a side's weight gradient: `rows` of `stride` elements for each of `blocks`, from `partial` on.
-struct GainSums {
-  float* d_weight;
-  const float* partial;
-  int elements;
-  int rows;    // heads where they share the weight, else 1
-  int stride;  // d
-};
-
-// A block adds 32 neighbouring elements, its warps taking turns at their rows; in double.
-__global__ void __launch_bounds__(1024) add_gain_gradients(GainSums q, GainSums k, int blocks, int block_stride) {
-  const bool of_q = device::block_index().y == 0;
-  const GainSums sums{of_q ? q.d_weight : k.d_weight, of_q ? q.partial : k.partial, of_q ? q.elements : k.elements,
-                      of_q ? q.rows : k.rows, of_q ? q.stride : k.stride};
-  const int lane = int(device::lane()), warp = int(device::thread_index().x) / device::kWarp;
-  const int warps = int(device::block_size().x) / device::kWarp;
-  const int element = int(device::block_index().x) * device::kWarp + lane;
-  double own = 0;
-  if (element < sums.elements)
-    for (int row = warp; row < blocks * sums.rows; row += warps)
-      own += double(
-          sums.partial[int64_t(row / sums.rows) * block_stride + int64_t(row % sums.rows) * sums.stride + element]);
-  double* shared = device::shared_memory<double>();
-  shared[warp * device::kWarp + lane] = own;
-  device::sync_threads();
-  if (warp != 0 || element >= sums.elements) return;
-  double total = 0;
-  for (int i = 0; i < warps; ++i) total += shared[i * device::kWarp + lane];
-  sums.d_weight[element] += float(total);
-}
-
 // partial [blocks of tokens, heads] = sum x^2 of the block's tokens.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) head_squares(double* partial, QkPass pass, int heads) {
@@ -206,11 +176,12 @@ unsigned threads_of(const QkPass& pass) {
   return unsigned(std::clamp<int64_t>(wanted, device::kWarp, kThreads));
 }
 
-GainSums gain_sums(Tensor d_weight, const QkPass& pass, int side) {
+// What adds up to a side's weight gradient: a row for each head where they share the weight.
+PartialColumns gain_sums(Tensor d_weight, const QkPass& pass, int side) {
+  if (!d_weight.defined()) return {};
   const QkSide& own = pass.sides[side];
   const float* partial = pass.d_gain + (side == 0 ? 0 : pass.sides[0].heads * pass.d);
-  const int elements = d_weight.defined() ? int(d_weight.elements()) : 0;
-  return {at<float>(d_weight), partial, elements, own.weight_stride == 0 ? own.heads : 1, pass.d};
+  return {at<float>(d_weight), partial, int(d_weight.elements()), own.weight_stride == 0 ? own.heads : 1, pass.d};
 }
 
 }  // namespace
@@ -254,12 +225,8 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
   };
   dispatch_rows(all, run, inputs.qkv, dq_out, dk_out, d_qkv, inputs.q_weight, inputs.k_weight, inputs.rope);
   if (!weights) return;
-  const GainSums q = gain_sums(gradients.d_q_weight, all, 0), k = gain_sums(gradients.d_k_weight, all, 1);
-  const unsigned blocks = unsigned((std::max(q.elements, k.elements) + device::kWarp - 1) / device::kWarp);
-  const int64_t rows = token_blocks(all) * std::max(q.rows, k.rows);
-  const unsigned threads = unsigned(std::clamp<int64_t>(rows, 1, device::kWarp)) * device::kWarp;
-  launch(add_gain_gradients, dim3(blocks, 2), threads, threads * sizeof(double), stream, q, k, int(token_blocks(all)),
-         block_stride);
+  add_partial_columns(gain_sums(gradients.d_q_weight, all, 0), gain_sums(gradients.d_k_weight, all, 1),
+                      token_blocks(all), block_stride, device);
 }
 
 void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNormRopeOptions& options) {
