@@ -57,6 +57,9 @@ void scale(Tensor, float) {
 void add_sum_of_squares(Tensor, ConstTensor) {
   refuse();
 }
+void add_out_of_range(Tensor, ConstTensor) {
+  refuse();
+}
 void cross_entropy_statistics(const CrossEntropyStatistics&, Tensor, ConstTensor, const CrossEntropyOptions&) {
   refuse();
 }
@@ -111,7 +114,7 @@ void qk_norm_rope_backward(const QkNormRopeGradients&, ConstTensor, ConstTensor,
                            ConstTensor, const QkNormRopeOptions&) {
   refuse();
 }
-void qk_root_mean_square(Tensor, Tensor, ConstTensor, const QkNormRopeOptions&) {
+void qk_add_mean_squares(Tensor, Tensor, ConstTensor, const QkNormRopeOptions&) {
   refuse();
 }
 void qk_clip_factors(Tensor, ConstTensor, ConstTensor, double) {

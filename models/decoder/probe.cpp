@@ -22,6 +22,8 @@ float dot(const float* a, const float* b, int64_t d) {
 
 Probe::Probe(const Sizes& sizes) : sizes_(sizes) {
   stream_sums_ = OwnedTensor({sizes.layers, 4}, DType::f32);
+  out_of_range_ = OwnedTensor({sizes.layers, 2}, DType::f64, sizes.device);
+  pairs_ = OwnedTensor({sizes.layers, 1}, DType::f32);
   parallel_ = OwnedTensor({sizes.layers, sizes.heads}, DType::f32);
   const int64_t tokens = std::min(sizes.length, kSequenceTokens);
   const int64_t largest = std::max(
@@ -29,13 +31,13 @@ Probe::Probe(const Sizes& sizes) : sizes_(sizes) {
   staging_ = OwnedTensor({largest}, DType::f32, sizes.device);
   host_ = OwnedTensor({2, largest}, DType::f32);
   keys_.resize(size_t(tokens * sizes.head_dim));
+  first_key_.resize(size_t(tokens));
 }
 
 void Probe::begin_step() {
   if (sizes_.layers == 0) return;
-  ops::fill(stream_sums_, 0);
-  ops::fill(parallel_, 0);
-  pairs_ = 0;
+  for (const OwnedTensor* sums : {&stream_sums_, &out_of_range_, &parallel_, &pairs_}) zero(*sums);
+  range_elements_ = 0;
 }
 
 // Into one of the two places on the host.
@@ -62,9 +64,26 @@ void Probe::look_at_stream(int64_t layer, ConstTensor residual) {
   for (double part : {double(elements), outliers, squares, fourth_powers}) *sums++ += float(part);
 }
 
-void Probe::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k) {
+void Probe::look_at_range(int64_t layer, ConstTensor x) {
+  const ConstTensor sample = x.slice(0, 0, std::min(x.size(0), kStreamTokens));
+  ops::add_out_of_range(out_of_range_.tensor.slice(0, layer, layer + 1).reshaped({2}), sample);
+  if (layer == 0) range_elements_ += sample.elements();
+}
+
+// first_key_ of the first sequence's first tokens.
+void Probe::see(int64_t tokens, ConstTensor first_key, int64_t window) {
+  std::fill_n(first_key_.begin(), tokens, 0);
+  if (first_key.defined())
+    copy(Tensor(first_key_.data(), {tokens}, DType::i32),
+         first_key.reshaped({first_key.elements()}).slice(0, 0, tokens));
+  for (int64_t t = 0; window > 0 && t < tokens; ++t)
+    first_key_[size_t(t)] = std::max(first_key_[size_t(t)], int32_t(t - window + 1));
+}
+
+void Probe::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key, int64_t window) {
   const int64_t H = sizes_.heads, G = sizes_.kv_heads, d = sizes_.head_dim;
   const int64_t tokens = std::min(sizes_.length, kSequenceTokens), queries = std::min(tokens, kQueries);
+  see(tokens, first_key, window);
   const float* q_rows = fetch(q.slice(0, 0, tokens), 0);  // [tokens, H, d]
   const float* k_rows = fetch(k.slice(0, 0, tokens), 1);  // [tokens, G, d]
   float* parallel = parallel_.tensor.as<float>() + layer * H;
@@ -79,11 +98,14 @@ void Probe::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k) {
         const int64_t t = i * tokens / queries - 1;
         const float* query = q_rows + (t * H + h) * d;
         const float least = kParallel * std::sqrt(dot(query, query, d));
-        for (int64_t j = 0; j <= t; ++j) parallel[h] += std::abs(dot(query, &keys_[size_t(j * d)], d)) > least;
+        for (int64_t j = first_key_[size_t(t)]; j <= t; ++j)
+          parallel[h] += std::abs(dot(query, &keys_[size_t(j * d)], d)) > least;
       }
   }
-  if (layer > 0) return;
-  for (int64_t i = 1; i <= queries; ++i) pairs_ += i * tokens / queries;
+  for (int64_t i = 1; i <= queries; ++i) {
+    const int64_t t = i * tokens / queries - 1;
+    pairs_.tensor.as<float>()[layer] += float(t + 1 - first_key_[size_t(t)]);
+  }
 }
 
 }  // namespace keel::models
