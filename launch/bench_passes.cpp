@@ -104,8 +104,9 @@ PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& si
   ops::qk_norm_rope_forward(layer.q, layer.k, layer.inputs(options.kind != ops::QkNormKind::none), {}, options);
   auto floats = [&](const Shape& shape) { return OwnedTensor(shape, DType::f32, device); };
   OwnedTensor out({B, T, H, d}, layer.type, device), log_sum_exp = floats({B, H, T}), largest = floats({H}),
-                                                     entropy = floats({H}), q_rms = floats({H}), k_rms = floats({G}),
-                                                     scale = floats({H});
+                                                     entropy = floats({H}), q_squares = floats({H}),
+                                                     k_squares = floats({G}), scale = floats({H});
+  OwnedTensor place({H}, DType::i64, device);
   ops::fill(scale, float(config.model.initial_scale(0)));
   const ops::AttentionInputs inputs{.q = layer.q.tensor.reshaped({B, T, H, d}),
                                     .k = layer.k.tensor.reshaped({B, T, G, d}),
@@ -113,8 +114,10 @@ PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& si
                                     .scale = scale,
                                     .first_key = {}};
   const auto attend = [&](bool telemetry) {
-    if (telemetry) ops::qk_root_mean_square(q_rms, k_rms, layer.qkv, options);
-    ops::attention_forward({out, log_sum_exp, largest, entropy}, inputs, {.want_entropy = telemetry});
+    zero(largest);
+    if (telemetry) ops::qk_add_mean_squares(q_squares, k_squares, layer.qkv, options);
+    ops::attention_forward({out, log_sum_exp, largest, entropy, telemetry ? place.tensor : Tensor()}, inputs,
+                           {.want_entropy = telemetry});
   };
   return in_turn(
       device, [&] { attend(true); }, [&] { attend(false); });

@@ -13,7 +13,8 @@ struct PassSeconds {
 
 // The fused QK-Norm + RoPE pass, forward and backward, against the same pass with kind none.
 PassSeconds qk_norm_pass(const FullConfig& config, const train::BatchSizes& sizes, Device device);
-// What telemetry adds: attention forward with the entropy, and the root mean squares of q and k.
+// What telemetry adds to a layer: attention forward with the entropy and the largest logits' places, and the mean
+// squares of q and k.
 PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& sizes, Device device);
 
 double median(std::vector<double> values);

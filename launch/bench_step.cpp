@@ -22,6 +22,12 @@ BenchedStep::BenchedStep(comm::Communicator& all, const FullConfig& config, Devi
   reducer_.emplace(decoder.parameters(), mesh_, config.run.parallel.zero);
   optimizer_.emplace(decoder.parameters(), reducer_->update_spans(), ops::AdamwOptions{});
   numbers_.emplace(decoder.telemetry(), mesh_, device);
+  telemetry_.emplace(decoder, mesh_, files_);
+  report_.layers = config.model.layers;
+  report_.heads = config.model.attention.heads;
+  report_.entropy = report_.largest_logit = std::vector<float>(size_t(report_.layers * report_.heads), 1);
+  report_.layer_update_norms.resize(size_t(report_.layers));
+  report_.samples.resize(size_t(config.run.batch.sequences));
   *numbers_->factor.host.as<float>() = float(1 / tokens());
   std::fill_n(numbers_->limits.host.as<double>(), 3, std::numeric_limits<double>::infinity());
   const Shape shape = {sizes_.micro_sequences, sizes_.length};
@@ -67,6 +73,7 @@ StepSeconds BenchedStep::run(bool telemetry) {
   optimizer_->step(numbers_->change.device, numbers_->rates.device, numbers_->gate.device);
   reducer_->publish_weights(false);
   decoder.refresh();
+  if (telemetry) telemetry_->judge(report_);
   seconds.update = settled_seconds() - end;
   return seconds;
 }

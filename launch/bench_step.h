@@ -7,6 +7,7 @@
 #include "framework/parallel/tensor_parallel.h"
 #include "framework/train/step_numbers.h"
 #include "launch/run_setup.h"
+#include "models/decoder/telemetry_hook.h"
 
 namespace keel {
 
@@ -25,6 +26,7 @@ class BenchedStep {
  public:
   BenchedStep(comm::Communicator& all, const FullConfig& config, Device device);
 
+  // With telemetry: also what its hook reads, sums over ranks and would write, counted as update.
   StepSeconds run(bool telemetry);
   double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
   const train::BatchSizes& sizes() const { return sizes_; }
@@ -52,6 +54,10 @@ class BenchedStep {
   std::optional<parallel::DataParallel> reducer_;
   std::optional<optim::Adamw> optimizer_;
   std::optional<train::StepNumbers> numbers_;
+  io::IoThread io_;
+  train::RunFilesHook files_{io_, {.directory = "", .writer = false, .tensorboard = false, .throughput = {}}};
+  std::optional<models::TelemetryHook> telemetry_;
+  train::StepReport report_;  // for that hook
   OwnedTensor tokens_, targets_, positions_;
   int64_t updates_ = 0;
 };

@@ -60,7 +60,8 @@ void cut_file(IoContext& context, const std::string& path, int64_t step) {
     std::vector<int64_t> all = steps.read_all<int64_t>();
     const uint64_t kept = uint64_t(std::upper_bound(all.begin(), all.end(), step) - all.begin());
     std::vector<uint64_t> dims = values.dims();
-    if (!values.holds<float>() || dims.empty() || dims[0] != all.size() || !std::is_sorted(all.begin(), all.end()))
+    if (!(values.holds<float>() || values.holds<int64_t>()) || dims.empty() || dims[0] != all.size() ||
+        !std::is_sorted(all.begin(), all.end()))
       throw input_error("{}: {} does not hold the rows of a telemetry file", path, name);
     dims[0] = kept;
     steps.resize(std::span(&kept, 1));
@@ -113,6 +114,15 @@ void Telemetry::declare(const std::string& name, std::vector<uint64_t> dims) {
 }
 
 void Telemetry::append(const std::string& name, int64_t step, std::span<const float> values) {
+  append_row(name, step, values);
+}
+
+void Telemetry::append(const std::string& name, int64_t step, std::span<const int64_t> values) {
+  append_row(name, step, values);
+}
+
+template <class T>
+void Telemetry::append_row(const std::string& name, int64_t step, std::span<const T> values) {
   auto found = arrays_.find(name);
   require(found != arrays_.end(), "telemetry: '{}' is not declared", name);
   Array& array = found->second;
@@ -121,7 +131,9 @@ void Telemetry::append(const std::string& name, int64_t step, std::span<const fl
   require(step > array.last_step, "telemetry: step {} of {} comes after step {}", step, name, array.last_step);
   array.last_step = step;
   array.steps.push_back(step);
-  array.values.insert(array.values.end(), values.begin(), values.end());
+  if (!std::holds_alternative<std::vector<T>>(array.values)) array.values = std::vector<T>();
+  auto& waiting = std::get<std::vector<T>>(array.values);
+  waiting.insert(waiting.end(), values.begin(), values.end());
   if (array.steps.size() >= rows_per_block_) flush();
 }
 
@@ -130,8 +142,12 @@ void Telemetry::flush() {
   uint64_t bytes = 0;
   for (auto& [name, array] : arrays_) {
     if (array.steps.empty()) continue;
-    bytes += array.values.size() * sizeof(float) + array.steps.size() * sizeof(int64_t);
-    block[name] = {array.dims, std::exchange(array.steps, {}), std::exchange(array.values, {}), array.last_step};
+    std::visit(
+        [&]<class T>(std::vector<T>& values) {
+          bytes += values.size() * sizeof(T) + array.steps.size() * sizeof(int64_t);
+          block[name] = {array.dims, std::exchange(array.steps, {}), std::exchange(values, {}), array.last_step};
+        },
+        array.values);
   }
   if (block.empty()) return;
   io_.submit([path = path_, block = std::move(block)](IoContext& context) { write_block(context, path, block); },
@@ -144,12 +160,14 @@ void Telemetry::write_block(IoContext& context, const std::string& path, const A
   for (const auto& [name, array] : block) {
     const bool known = file.has(name);
     Group group = known ? file.open_group(name) : file.create_group(name);
-    if (!known) {
-      create_growing<int64_t>(group, "step", {});
-      create_growing<float>(group, "value", array.dims);
-    }
+    if (!known) create_growing<int64_t>(group, "step", {});
     append_rows<int64_t>(group, "step", array.steps, array.steps.size());
-    append_rows<float>(group, "value", array.values, array.steps.size());
+    std::visit(
+        [&]<class T>(const std::vector<T>& values) {
+          if (!known) create_growing<T>(group, "value", array.dims);
+          append_rows<T>(group, "value", values, array.steps.size());
+        },
+        array.values);
   }
   file.close();
 }
@@ -159,7 +177,7 @@ void Telemetry::cut_after(int64_t step) {
   for (auto& [name, array] : arrays_) {
     const auto kept = size_t(std::upper_bound(array.steps.begin(), array.steps.end(), step) - array.steps.begin());
     array.steps.resize(kept);
-    array.values.resize(kept * product(array.dims));
+    std::visit([&](auto& values) { values.resize(kept * product(array.dims)); }, array.values);
     array.last_step = std::min(array.last_step, step);
   }
   io_.run([&](IoContext& context) {

@@ -1,5 +1,6 @@
 // telemetry.h5: arrays of one shape per step, such as the largest logit of every layer and head.
-//   /NAME/step   int64 [rows], ascending        /NAME/value   float32 [rows, dims...]
+//   /NAME/step   int64 [rows], ascending        /NAME/value   float32 or int64 [rows, dims...]
+// Which arrays a run writes: framework/README.md, "telemetry.h5".
 // Rows wait in memory and go to the file in blocks. For each block the file is opened, extended and closed, so that
 // between blocks it is a complete HDF5 file for any reader (and a run that is killed then loses only waiting rows).
 // HDF5's SWMR mode would keep the file open instead; it forbids new datasets and network file systems, and leaves a
@@ -11,6 +12,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "framework/io/io_thread.h"
@@ -28,8 +30,10 @@ class Telemetry {
 
   // `dims` of one step's array. An input error where the file holds it with others; a name has no '/'.
   void declare(const std::string& name, std::vector<uint64_t> dims);
-  // One row; steps ascend. Blocks only while the I/O queue is full; a failure to write surfaces at IoThread::check().
+  // One row, of the type of the array's first one; steps ascend. Blocks only while the I/O queue is full; a failure to
+  // write surfaces at IoThread::check().
   void append(const std::string& name, int64_t step, std::span<const float> values);
+  void append(const std::string& name, int64_t step, std::span<const int64_t> values);
   // Hands the waiting rows to the I/O thread.
   void flush();
   // For a rollback: forgets the rows after `step`, in memory and in the file.
@@ -39,9 +43,11 @@ class Telemetry {
   struct Array {
     std::vector<uint64_t> dims;
     std::vector<int64_t> steps = {};  // of the waiting rows
-    std::vector<float> values = {};
+    std::variant<std::vector<float>, std::vector<int64_t>> values = {};
     int64_t last_step = 0;
   };
+  template <class T>
+  void append_row(const std::string& name, int64_t step, std::span<const T> values);
   using Arrays = std::map<std::string, Array>;
   static void write_block(IoContext& context, const std::string& path, const Arrays& block);
 

@@ -30,19 +30,32 @@ StepRecord step_of(const io::Json& line) {
   return step;
 }
 
-std::map<std::string, HeadRecord> read_heads(io::IoContext& context, const std::string& path) {
-  std::map<std::string, HeadRecord> heads;
+// largest_logit_place [rows, L, H, 4].
+void read_places(RunRecord& run, const io::Group& group) {
+  const io::Dataset values = group.open_dataset("value");
+  const uint64_t layers = values.dims()[1], heads = values.dims()[2], each = layers * heads;
+  const std::vector<int64_t> all = values.read_all<int64_t>();
+  HeadRecord distance{group.open_dataset("step").read_all<int64_t>(), layers, heads, {}};
+  for (size_t i = 0; i < all.size(); i += 4) {
+    const bool nowhere = all[i] < 0;
+    distance.values.push_back(nowhere ? std::numeric_limits<float>::quiet_NaN() : float(all[i + 2] - all[i + 3]));
+    if (i / 4 + each >= all.size() / 4) run.places.push_back({all[i], all[i + 1], all[i + 2], all[i + 3]});
+  }
+  run.heads["largest_logit_distance"] = std::move(distance);
+}
+
+void read_heads(RunRecord& run, io::IoContext& context, const std::string& path) {
   io::FileOptions options;
   options.lock = false;
   const io::File file = io::File::open(context, path, io::Access::read, options);
   for (const std::string& name : file.names()) {
     const io::Group group = file.open_group(name);
     const io::Dataset values = group.open_dataset("value");
+    if (name == "largest_logit_place") read_places(run, group);
     if (values.dims().size() != 3) continue;
-    heads[name] = {group.open_dataset("step").read_all<int64_t>(), values.dims()[1], values.dims()[2],
-                   values.read_all<float>()};
+    run.heads[name] = {group.open_dataset("step").read_all<int64_t>(), values.dims()[1], values.dims()[2],
+                       values.read_all<float>()};
   }
-  return heads;
 }
 
 }  // namespace
@@ -67,7 +80,7 @@ RunRecord read_run(io::IoThread& io, const std::string& directory) {
     run.events = io::read_json_lines(directory + "/events.jsonl");
   if (!std::filesystem::exists(telemetry)) return run;
   try {
-    run.heads = io.run([&](io::IoContext& context) { return read_heads(context, telemetry); });
+    io.run([&](io::IoContext& context) { read_heads(run, context, telemetry); });
   } catch (const Error& error) {
     log::warning("left out: {}", error.what());
   }

@@ -28,6 +28,11 @@ struct EvaluationRecord {
   double nats_per_byte = 0;  // 0 where unknown
 };
 
+// Where a head's largest logit stands: telemetry.h5's largest_logit_place. -1: nowhere.
+struct PlaceRecord {
+  int64_t source = -1, sample = -1, query = -1, key = -1;
+};
+
 // One array of telemetry.h5: [rows, layers, width] row-major.
 struct HeadRecord {
   std::vector<int64_t> steps;
@@ -45,6 +50,8 @@ struct RunRecord {
   std::vector<EvaluationRecord> evaluations;
   std::vector<io::Json> events;
   std::map<std::string, HeadRecord> heads;  // by name: largest_logit, entropy, ...
+  // largest_logit_distance among them: how far before its query the key of the largest logit is.
+  std::vector<PlaceRecord> places;  // [L, H]: of the last telemetry step
 
   // Null where telemetry.h5 has none.
   const HeadRecord* head(const std::string& name) const;

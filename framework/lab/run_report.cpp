@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "framework/base/text.h"
 #include "framework/lab/statistics.h"
@@ -63,11 +64,17 @@ struct HeadPicture {
 };
 
 constexpr HeadPicture kPictures[] = {
+    {"largest_logit_distance", "Where the largest logit is.", "query - key",
+     "How many positions before its query the key is; 0: the query's own."},
     {"entropy", "Entropy of attention.", "nats", "Mean over rows; near 0 a head looks at one key only."},
     {"parallel", "Share of query-key pairs with |cos| > 0.95.", "share", "On a sample of queries."},
     {"q_gain", "Largest gain of q by head.", "|gain|", ""},
     {"k_gain", "Largest gain of k by head.", "|gain|", ""},
     {"logit_scale", "Logit scale by head.", "|g|", ""},
+    {"q_gain_gradient", "Gradient of the gains of q.", "norm", "L2 norm over all ranks, before clipping."},
+    {"k_gain_gradient", "Gradient of the gains of k.", "norm", ""},
+    {"logit_scale_gradient", "Gradient of the logit scale.", "norm", "With respect to the stored weight."},
+    {"update_ratio", "Update over weights, by layer.", "|change| / |w|", "Of the layer's matrices, by L2 norm."},
     {"stream_outliers", "Outliers in the residual stream.", "share", "|x| > 6, on a sample of tokens."},
     {"stream_kurtosis", "Kurtosis of the residual stream.", "about 0", "3 for a normal distribution."},
     {"q_rms", "Root mean square of q before the norm.", "rms", ""},
@@ -145,6 +152,17 @@ void add_curves(Page& page, const RunRecord& run) {
                "");
 }
 
+float largest_value(const HeadRecord& record) {
+  return *std::ranges::max_element(record.values);
+}
+
+// The largest shares of NAME_saturated and NAME_flushed; nothing in a run without bf16 there.
+std::optional<std::string> out_of_range(const RunRecord& run, const std::string& name) {
+  const HeadRecord *saturated = run.head(name + "_saturated"), *flushed = run.head(name + "_flushed");
+  if (!saturated || !flushed) return {};
+  return fmt::format("{:.3g} saturated, {:.3g} flushed", largest_value(*saturated), largest_value(*flushed));
+}
+
 void add_numbers(Page& page, const RunRecord& run) {
   std::vector<double> losses, norms, rates, seconds;
   double largest = 0;
@@ -168,6 +186,9 @@ void add_numbers(Page& page, const RunRecord& run) {
   rows.push_back({"largest logit of any step", fmt::format("{:.4g}", largest)});
   if (const auto used = bound_used(run))
     rows.push_back({"largest share of its bound", fmt::format("{:.0f}%", 100 * *used)});
+  for (const auto& [name, what] : {std::pair("stream", "residual stream"), {"weights", "matrices"}})
+    if (const auto text = out_of_range(run, name))
+      rows.push_back({fmt::format("bf16 values out of range, most of any layer's {}", what), *text});
   rows.push_back({"steps that left the weights as they were", fmt::format("{}", skipped)});
   rows.push_back(
       {"spike score of the loss, 7 deviations of 1,000 steps", fmt::format("{:.4f}", spike_score(losses, {7, 1000}))});
@@ -175,6 +196,31 @@ void add_numbers(Page& page, const RunRecord& run) {
   rows.push_back({"tokens per second, median", human_count(median(rates))});
   rows.push_back({"seconds per step, median", fmt::format("{:.3f}", median(seconds))});
   page.table(rows);
+}
+
+// The heads whose logits were largest at the last telemetry step, and where.
+void add_places(Page& page, const RunRecord& run) {
+  constexpr size_t kMost = 10;
+  const HeadRecord *logits = run.head("largest_logit"), *distances = run.head("largest_logit_distance");
+  if (!logits || !distances) return;
+  const auto found = std::ranges::find(logits->steps, distances->steps.back());
+  if (found == logits->steps.end()) return;
+  const std::span<const float> of_heads = logits->row(size_t(found - logits->steps.begin()));
+  std::vector<size_t> order(of_heads.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return of_heads[a] > of_heads[b]; });
+  order.resize(std::min(order.size(), kMost));
+  std::vector<std::vector<std::string>> rows = {{"layer", "head", "|s|", "source", "sample", "query", "key"}};
+  for (size_t head : order) {
+    const PlaceRecord& place = run.places[head];
+    rows.push_back({fmt::format("{}", head / logits->width), fmt::format("{}", head % logits->width),
+                    fmt::format("{:.4g}", of_heads[head])});
+    for (int64_t number : {place.source, place.sample, place.query, place.key})
+      rows.back().push_back(place.source < 0 ? "" : fmt::format("{}", number));
+  }
+  page.heading(fmt::format("The largest logits of step {}, and where they are", distances->steps.back()));
+  page.table(rows);
+  page.paragraph("With T tokens in a sample, query t of sample i is token i T + t of its source.");
 }
 
 void add_events(Page& page, const RunRecord& run) {
@@ -200,6 +246,7 @@ Page run_report(const RunRecord& run, const std::string& config) {
   add_numbers(page, run);
   page.heading("Curves");
   add_curves(page, run);
+  add_places(page, run);
   add_events(page, run);
   page.details("The resolved config", config);
   return page;

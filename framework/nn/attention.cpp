@@ -58,14 +58,17 @@ void Attention::forward_heads(Tensor x, const Positions& positions, BatchShape b
   saved.log_sum_exp = context.saved.take({batch.sequences, heads(), batch.length}, DType::f32);
 
   qkv.forward(saved.qkv, x, context);
-  if (telemetry.q_rms.defined()) ops::qk_root_mean_square(telemetry.q_rms, telemetry.k_rms, saved.qkv, qk_norm.pass());
+  if (telemetry.q_squares.defined())
+    ops::qk_add_mean_squares(telemetry.q_squares, telemetry.k_squares, saved.qkv, qk_norm.pass());
   qk_norm.forward(saved.q, saved.k, saved.qkv, positions, saved.qk_norm, context);
   ops::logit_scale_forward(saved.scale, logit_scale ? logit_scale->compute : Tensor(), float(spec.initial_scale));
   ops::AttentionOptions wanted = options();
   wanted.want_entropy = telemetry.entropy.defined();
+  wanted.first_sequence = telemetry.first_sequence;
   Tensor out = saved.out.reshaped({batch.sequences, batch.length, heads(), d});
-  ops::attention_forward({out, saved.log_sum_exp, telemetry.largest_logit, telemetry.entropy},
-                         inputs(saved, positions, batch), wanted);
+  ops::attention_forward(
+      {out, saved.log_sum_exp, telemetry.largest_logit, telemetry.entropy, telemetry.largest_logit_place},
+      inputs(saved, positions, batch), wanted);
 }
 
 void Attention::forward(Tensor y, Tensor x, const Positions& positions, BatchShape batch, Saved& saved,

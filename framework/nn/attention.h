@@ -22,15 +22,17 @@ struct AttentionSpec {
   LogitScaleKind logit_scale = LogitScaleKind::per_head;
   double initial_scale = 1;  // g0; a learned g is g0 * w with w starting at 1
   bool causal = true;
-  int64_t window = 0;        // 0 = none
-  double softcap = 0;        // 0 = none
+  int64_t window = 0;  // 0 = none
+  double softcap = 0;  // 0 = none
 };
 
 // Statistics of one layer over the micro-batches of a step, each [heads of this rank] fp32. Undefined: not wanted.
 struct AttentionTelemetry {
-  Tensor largest_logit;  // maximum so far
-  Tensor entropy;        // sum over rows so far
-  Tensor q_rms, k_rms;   // before the norm, of the last micro-batch
+  Tensor largest_logit;         // maximum so far
+  Tensor largest_logit_place;   // int64: where it stands (ops/logit_place.h)
+  Tensor entropy;               // sum over rows so far
+  Tensor q_squares, k_squares;  // mean squares before the norm, summed over micro-batches so far
+  int64_t first_sequence = 0;   // number of the micro-batch's first sequence among the step's
 };
 
 // The tokens of a micro-batch: n = sequences * length rows.

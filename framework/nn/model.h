@@ -16,18 +16,21 @@ struct TokenBatch {
   ConstTensor first_key;  // first position of the sequence that a row may see; undefined without document masks
 };
 
-// Statistics of attention over one step, per layer and head of this rank: fp32, [L, H], k_rms [L, G].
+// Statistics of attention over one step, per layer and head of this rank: [L, H], k_squares [L, G], fp32. All but the
+// largest logit on telemetry steps only.
 struct ModelTelemetry {
-  Tensor largest_logit;             // every step
-  Tensor entropy;                   // sum over the tokens of this rank; telemetry steps only
-  Tensor q_rms, k_rms;              // before the norm; telemetry steps only
+  Tensor largest_logit;
+  Tensor largest_logit_place;       // int64: the first place of the largest logit (ops/logit_place.h); 0: none
+  Tensor entropy;                   // sum over the tokens of this rank
+  Tensor q_squares, k_squares;      // mean squares before the norm, summed over micro-batches
   int64_t heads = 0, kv_heads = 0;  // of the whole model
 };
 
 struct StepOptions {
   ConstTensor factor;  // [1] fp32 where the model lies: 1 / counted tokens of the global batch
   LossOptions loss;
-  bool telemetry = false;  // also entropy and root mean squares
+  bool telemetry = false;      // everything in ModelTelemetry
+  int64_t first_sequence = 0;  // number of the micro-batch's first sequence among the step's, for places
   // Called during backward when every gradient declared at or after this parameter's index is complete, last parameters
   // first; 0 at the end.
   std::function<void(size_t)> gradients_complete;

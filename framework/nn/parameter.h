@@ -48,6 +48,7 @@ struct ParameterSpec {
   Init init;
   bool decayed = false;  // weight decay; gains and biases say false
   bool product = false;  // a factor of a matrix product or an embedding: has a compute copy in the activations' type
+  int64_t layer = -1;    // that it is a matrix of; -1 for everything else. Statistics of layers go by it
 };
 
 struct Parameter {

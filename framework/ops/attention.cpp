@@ -1,5 +1,6 @@
 #include "framework/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/ops/attention_cpu.h"
@@ -42,15 +43,26 @@ static void check_saved(const AttentionOutputs& outputs, const AttentionInputs& 
   check_contiguous(outputs.log_sum_exp, "log_sum_exp", {shape[0], shape[2], shape[1]}, DType::f32);
 }
 
+static void check_place(const AttentionOutputs& outputs, const AttentionInputs& inputs,
+                        const AttentionOptions& options) {
+  require(outputs.largest_logit.defined(), "attention: the place of a largest logit that is not wanted");
+  check_contiguous(outputs.place, "place", {inputs.q.size(2)}, DType::i64);
+  require(std::max(inputs.q.size(1), inputs.k.size(1)) <= LogitPlace::kMostPositions &&
+              options.first_sequence + inputs.q.size(0) <= LogitPlace::kMostSequences,
+          "attention: places have room for {} positions and {} sequences of a step", LogitPlace::kMostPositions,
+          LogitPlace::kMostSequences);
+}
+
 void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
                        const AttentionOptions& options) {
   check_inputs(inputs, options);
   check_saved(outputs, inputs);
   if (outputs.largest_logit.defined())
     check_contiguous(outputs.largest_logit, "largest_logit", {inputs.q.size(2)}, DType::f32);
+  if (outputs.place.defined()) check_place(outputs, inputs, options);
   if (options.want_entropy) check_contiguous(outputs.entropy, "entropy", {inputs.q.size(2)}, DType::f32);
   const DeviceKind device = device_of(outputs.out, outputs.log_sum_exp, outputs.largest_logit, outputs.entropy,
-                                      inputs.q, inputs.k, inputs.v, inputs.scale, inputs.first_key);
+                                      outputs.place, inputs.q, inputs.k, inputs.v, inputs.scale, inputs.first_key);
   run_twin(device, cpu::attention_forward, cuda::attention_forward, outputs, inputs, options);
 }
 

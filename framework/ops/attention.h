@@ -6,6 +6,7 @@
 // A row with no visible key gives output 0, log-sum-exp -infinity and gradient 0.
 #pragma once
 
+#include "framework/ops/logit_place.h"
 #include "framework/tensor/tensor.h"
 
 namespace keel::ops {
@@ -24,6 +25,7 @@ struct AttentionOptions {
   int64_t window = 0;    // keys that a row sees, its own position counted; 0 = no limit
   float softcap = 0;     // 0 = none
   bool want_entropy = false;
+  int64_t first_sequence = 0;  // number of the batch's first sequence among the step's; for places
 };
 
 struct AttentionOutputs {
@@ -31,6 +33,9 @@ struct AttentionOutputs {
   Tensor log_sum_exp;    // [B, H, T_q] fp32, natural logarithm, after scale and soft-cap
   Tensor largest_logit;  // [H] fp32: max(itself, |s| over visible pairs, before the soft-cap); or undefined
   Tensor entropy;        // [H] fp32: itself + sum over rows of the row's entropy in nats; only with want_entropy
+  // [H] int64: LogitPlace of largest_logit, the first of equal ones, where this call raises it; else stays as it was.
+  // Queries are counted in T_q, keys in T_k. Undefined: not wanted. Costs the scores of one block of rows per head.
+  Tensor place = {};
 };
 
 void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs, const AttentionOptions& options);

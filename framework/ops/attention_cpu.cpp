@@ -121,6 +121,7 @@ struct Worker {
 // Per head, over the blocks of one part.
 struct ForwardTotals {
   float* largest;
+  int64_t* block;  // the first that reaches it
   double* entropy;
 };
 
@@ -137,7 +138,7 @@ struct ForwardWorker : Worker {
     q = pieces.matrix(kBlockRows, head_dim);
     out = pieces.matrix(kBlockRows, head_dim);
     scores = pieces.matrix(kBlockRows, kTileKeys);
-    totals = {pieces.take<float>(heads), pieces.take<double>(heads)};
+    totals = {pieces.take<float>(heads), pieces.take<int64_t>(heads), pieces.take<double>(heads)};
     scratch_bytes = pieces.used_bytes();
   }
 
@@ -153,12 +154,17 @@ struct ForwardWorker : Worker {
         packed_v.pack<T>(inputs.v, team / kv_heads, team % kv_heads);
         packed_team = team;
       }
-      run_block<T>(plan.block(number));
+      const AttentionBlock block = plan.block(number);
+      const float largest = run_block<T>(block);
+      if (!(largest > totals.largest[block.h])) continue;
+      totals.largest[block.h] = largest;
+      totals.block[block.h] = number;
     }
   }
 
+  // The largest |score|.
   template <class T>
-  void run_block(const AttentionBlock& block) {
+  float run_block(const AttentionBlock& block) {
     const bool finite = pack_q<T>(block) && packed_k.finite && packed_v.finite;
     Softmax softmax{.softcap = options.softcap, .want_entropy = options.want_entropy};
     std::fill_n(softmax.maximum, block.rows, -HUGE_VALF);
@@ -170,6 +176,29 @@ struct ForwardWorker : Worker {
                          view.group);
     });
     finish<T>(block, softmax);
+    return softmax.largest;
+  }
+
+  // Of the largest |score| of a block, whose scores are computed once more: LogitPlace's number.
+  template <class T>
+  int64_t place_in(int64_t number) {
+    const AttentionBlock block = plan.block(number);
+    const int64_t team = number / plan.blocks_per_team();
+    packed_k.pack<T>(inputs.k, team / kv_heads, team % kv_heads);
+    float largest = 0;
+    int64_t place = 0;
+    for_tiles(block, pack_q<T>(block) && packed_k.finite, [&](int64_t tile, const TileView& view, int64_t first) {
+      score_product(view, scores, q.at(first, 0), packed_k.transposed_tile(tile), head_dim);
+      for (int64_t i = 0; i < view.rows; ++i)
+        for (int64_t j = view.row[i].begin; j < view.row[i].end; ++j) {
+          const float score = std::abs(scores.row(i)[j]);
+          if (score < largest) continue;
+          const int64_t here = LogitPlace::number_of(
+              {options.first_sequence + block.b, block.first_row + first + i, tile * kTileKeys + j});
+          if (score > largest || (score == largest && here > place)) largest = score, place = here;
+        }
+    });
+    return place;
   }
 
   template <class T>
@@ -187,7 +216,6 @@ struct ForwardWorker : Worker {
         store(hn::Mul(hn::Load(F32(), out.row(i) + j), factor), to + i * outputs.out.stride(1) + int64_t(j), part);
       });
     }
-    totals.largest[block.h] = std::max(totals.largest[block.h], softmax.largest);
   }
 };
 
@@ -345,6 +373,17 @@ std::span<int64_t> bounds_of(const AttentionPlan& plan) {
   return bounds;
 }
 
+// largest[h] = the maximum of itself and the parts'. Returns the block that raised it, the first one, or -1.
+template <class WorkerOf>
+int64_t raise_largest(float& largest, int64_t h, int parts, const WorkerOf& worker_of) {
+  int64_t block = -1;
+  for (int part = 0; part < parts; ++part) {
+    const ForwardTotals totals = worker_of(part).totals;
+    if (totals.largest[h] > largest) largest = totals.largest[h], block = totals.block[h];
+  }
+  return block;
+}
+
 void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
                        const AttentionOptions& options) {
   const AttentionPlan plan(inputs, options);
@@ -359,16 +398,22 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
       worker_of(part).template run<T>({bounds[part], bounds[part + 1]});
     });
   });
-  for (int part = 0; part < parts; ++part) {
-    const ForwardTotals totals = worker_of(part).totals;
-    for (int64_t h = 0; h < worker.heads; ++h) {
-      if (outputs.largest_logit.defined()) {
-        float& largest = outputs.largest_logit.as<float>()[h];
-        largest = std::max(largest, totals.largest[h]);
-      }
-      if (options.want_entropy) outputs.entropy.as<float>()[h] += float(totals.entropy[h]);
-    }
+  static thread_local std::vector<int64_t> blocks;  // with the largest logit of each head
+  blocks.assign(size_t(worker.heads), -1);
+  for (int64_t h = 0; h < worker.heads; ++h) {
+    if (outputs.largest_logit.defined())
+      blocks[size_t(h)] = raise_largest(outputs.largest_logit.as<float>()[h], h, parts, worker_of);
+    if (!options.want_entropy) continue;
+    for (int part = 0; part < parts; ++part) outputs.entropy.as<float>()[h] += float(worker_of(part).totals.entropy[h]);
   }
+  if (!outputs.place.defined()) return;
+  dispatch_float(inputs.q.dtype(), [&, of_heads = std::span(blocks)]<class T>() {
+    for_parts(worker.heads, parts, [&](int part, int64_t begin, int64_t end) {
+      for (int64_t h = begin; h < end; ++h)
+        if (of_heads[size_t(h)] >= 0)
+          outputs.place.as<int64_t>()[h] = worker_of(part).template place_in<T>(of_heads[size_t(h)]);
+    });
+  });
 }
 
 void attention_backward(const AttentionGradients& gradients, const ConstTensor& d_out, const AttentionOutputs& outputs,

@@ -25,6 +25,13 @@ struct Forward {
   float* log_sum_exp;  // [B, H, T_q]
   float* largest;      // [H, B * blocks]: of each block
   double* entropy;     // the same, or null
+
+  __device__ RowSource<T> queries(int b, int h) const {
+    return {q.head(b, h), q.of_row, problem.queries, problem.head_dim, problem.wide};
+  }
+  __device__ RowSource<T> keys(int b, int h) const {
+    return {k.head(b, problem.kv_head(h)), k.of_row, problem.keys, problem.head_dim, problem.wide};
+  }
 };
 
 template <class T, int D>
@@ -129,7 +136,7 @@ __device__ void walk_keys(const Forward<T>& x, const ForwardPlace& at, const War
   constexpr int kKeys = Memory::kKeys, kWarps = Memory::kWarps;
   const AttentionProblem& problem = x.problem;
   const int warp = int(device::thread_index().x) / device::kWarp, kv = problem.kv_head(at.h);
-  const RowSource<T> k{x.k.head(at.b, kv), x.k.of_row, problem.keys, problem.head_dim, problem.wide};
+  const RowSource<T> k = x.keys(at.b, at.h);
   const RowSource<T> v{x.v.head(at.b, kv), x.v.of_row, problem.keys, problem.head_dim, problem.wide};
   const KeyInterval seen = joined_over_block<kWarps>(view.any, Memory::template small<int>());
   const float scale = problem.scale[at.h];
@@ -182,9 +189,7 @@ __global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) forward(Forw
                            blocks - 1 - number % blocks, blocks};
   const int warp = int(device::thread_index().x) / device::kWarp, lane = int(device::lane());
   const int first_row = at.block * kQueries + warp * kWarpRows;
-  load_rows<D>(Memory::queries(),
-               RowSource<T>{x.q.head(at.b, at.h), x.q.of_row, problem.queries, problem.head_dim, problem.wide},
-               at.block * kQueries, kQueries);
+  load_rows<D>(Memory::queries(), x.queries(at.b, at.h), at.block * kQueries, kQueries);
   device::commit_copies();
 
   const WarpView view(problem, at.b, first_row);
@@ -230,17 +235,85 @@ __global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) forward(Forw
 // One warp per head.
 __global__ void __launch_bounds__(device::kWarp) join_blocks_kernel(BlockTotals x) {
   const int64_t h = device::block_index().x;
-  float largest = 0;
+  float largest = x.largest ? x.largest[h] : 0.f;
+  int raised_by = INT_MAX;
   double sum = 0;
   for (int i = int(device::lane()); i < x.blocks; i += device::kWarp) {
-    if (x.largest) largest = fmaxf(largest, x.largest_of_blocks[h * x.blocks + i]);
+    if (x.largest && x.largest_of_blocks[h * x.blocks + i] > largest)
+      largest = x.largest_of_blocks[h * x.blocks + i], raised_by = i;
     if (x.sum) sum += x.sum_of_blocks[h * x.blocks + i];
   }
-  for (unsigned bits = 1; bits < device::kWarp; bits *= 2) largest = fmaxf(largest, device::shuffle_xor(largest, bits));
+  for (unsigned bits = 1; bits < device::kWarp; bits *= 2) {
+    const float other = device::shuffle_xor(largest, bits);
+    const int other_block = device::shuffle_xor(raised_by, bits);
+    if (other > largest || (other == largest && other_block < raised_by)) largest = other, raised_by = other_block;
+  }
   sum = warp_sum(sum);
   if (device::lane() != 0) return;
-  if (x.largest) x.largest[h] = fmaxf(x.largest[h], largest);
+  if (x.largest) x.largest[h] = largest;
+  if (x.raised_by) x.raised_by[h] = raised_by == INT_MAX ? -1 : raised_by;
   if (x.sum) x.sum[h] += float(sum);
+}
+
+// A logit and LogitPlace's number.
+struct Found {
+  float logit = 0;
+  int64_t place = 0;
+
+  __device__ void join(const Found& other) {
+    if (other.logit > logit || (other.logit == logit && other.place > place)) *this = other;
+  }
+};
+
+struct Places {
+  int64_t* places;       // [H]
+  const int* raised_by;  // [H]
+  int64_t first;         // LogitPlace's number of the batch's first sequence
+};
+
+// One block per head: the scores of those rows once more that raised the largest logit.
+template <class T, int D>
+__global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) find_places(Forward<T> x, Places out) {
+  using Memory = ForwardMemory<T, D>;
+  constexpr int kKeys = Memory::kKeys, kWarps = Memory::kWarps, kQueries = Memory::kQueries;
+  const AttentionProblem& problem = x.problem;
+  const int h = int(device::block_index().x), block = out.raised_by[h];
+  if (block < 0) return;
+  const int blocks = (problem.queries + kQueries - 1) / kQueries, b = block / blocks;
+  const int warp = int(device::thread_index().x) / device::kWarp, lane = int(device::lane());
+  const int first_row = block % blocks * kQueries + warp * kWarpRows, column = lane % 4 * 2;
+  load_rows<D>(Memory::queries(), x.queries(b, h), block % blocks * kQueries, kQueries);
+  const WarpView view(problem, b, first_row);
+  const KeyInterval seen = joined_over_block<kWarps>(view.any, Memory::template small<int>());
+  Found found;
+  for (int first_key = seen.begin / kKeys * kKeys; first_key < seen.end; first_key += kKeys) {
+    device::sync_threads();  // nobody uses the last tile any more
+    load_rows<D>(Memory::keys(0), x.keys(b, h), first_key, kKeys);
+    device::commit_copies();
+    device::wait_copies<0>();
+    device::sync_threads();
+    float s[kKeys / 8][4];
+    clear(s);
+    add_rows_product<D>(s, Memory::queries() + warp * kWarpRows * kTileStride<T, D>, Memory::keys(0));
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int key = first_key + column + 8 * n + i % 2, row = first_row + lane / 4 + 8 * (i / 2);
+        const int64_t from_first =
+            (int64_t(b) << LogitPlace::kSequenceShift) + (int64_t(row) << LogitPlace::kKeyBits) + key;
+        if (view.row[i / 2].holds(key)) found.join({fabsf(s[n][i] * problem.scale[h]), out.first - from_first});
+      }
+  }
+  for (unsigned bits = 1; bits < device::kWarp; bits *= 2)
+    found.join({device::shuffle_xor(found.logit, bits), device::shuffle_xor(found.place, bits)});
+  auto* of_warps = Memory::template small<Found>();
+  device::sync_threads();
+  if (lane == 0) of_warps[warp] = found;
+  device::sync_threads();
+  if (device::thread_index().x != 0) return;
+  for (int i = 1; i < kWarps; ++i) found.join(of_warps[i]);
+  out.places[h] = found.place;
 }
 
 template <class T, int D>
@@ -257,14 +330,19 @@ void run_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
   x.log_sum_exp = at<float>(outputs.log_sum_exp);
   const int64_t per_head = (x.problem.queries + Memory::kQueries - 1) / Memory::kQueries * int64_t(x.problem.batch);
   const int64_t count = per_head * x.problem.heads;
-  std::byte* partial = keel::cuda::workspace(device, count * int64_t(sizeof(double) + sizeof(float)));
+  const int64_t of_head = x.problem.heads * int64_t(sizeof(int));
+  std::byte* partial = keel::cuda::workspace(device, count * int64_t(sizeof(double) + sizeof(float)) + of_head);
   x.largest = reinterpret_cast<float*>(partial + count * int64_t(sizeof(double)));
+  int* raised_by = outputs.place.defined() ? reinterpret_cast<int*>(x.largest + count) : nullptr;
   if (options.want_entropy) x.entropy = reinterpret_cast<double*>(partial);
   const cudaStream_t stream = keel::cuda::current_stream(device);
   launch(forward<T, D>, unsigned(count), Memory::kThreads, Memory::kBytes, stream, x);
   join_blocks({at<float>(outputs.largest_logit), options.want_entropy ? at<float>(outputs.entropy) : nullptr, x.largest,
-               x.entropy, x.problem.heads, int(per_head)},
+               x.entropy, x.problem.heads, int(per_head), raised_by},
               stream);
+  if (!raised_by) return;
+  const Places places{outputs.place.as<int64_t>(), raised_by, LogitPlace::number_of({options.first_sequence, 0, 0})};
+  launch(find_places<T, D>, unsigned(x.problem.heads), Memory::kThreads, Memory::kBytes, stream, x, places);
 }
 
 }  // namespace

@@ -155,6 +155,7 @@ struct BlockTotals {
   const float* largest_of_blocks;  // [heads, blocks]
   const double* sum_of_blocks;     // the same
   int heads, blocks;
+  int* raised_by = nullptr;  // [heads]: the first block whose largest raised largest[h], or -1; may be null
 };
 void join_blocks(const BlockTotals& totals, cudaStream_t stream);
 

@@ -50,4 +50,11 @@ void add_sum_of_squares(Tensor total, ConstTensor x) {
   run_twin(device_of(x, total), cpu::add_sum_of_squares, cuda::add_sum_of_squares, total, x);
 }
 
+void add_out_of_range(Tensor counts, ConstTensor x) {
+  require_dense("add_out_of_range", x);
+  require(counts.shape() == Shape{2} && counts.dtype() == DType::f64, "add_out_of_range: {} {}, must be fp64 [2]",
+          name_of(counts.dtype()), counts.shape());
+  run_twin(device_of(x, counts), cpu::add_out_of_range, cuda::add_out_of_range, counts, x);
+}
+
 }  // namespace keel::ops

@@ -66,6 +66,19 @@ double squares_of_row(ConstTensor x) {
   return sum_of(low, high);
 }
 
+cpu::OutOfRange out_of_range_of_row(ConstTensor x) {
+  cpu::OutOfRange counts;
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const T* values = x.as<T>();
+    for_vectors(size_t(x.elements()), [&](size_t i, auto lanes) HWY_ATTR {
+      const Vec size = hn::Abs(replace_tail(load(values + i, lanes), 1, lanes));
+      counts.saturated += int64_t(hn::CountTrue(F32(), hn::Ge(size, splat(kLargestBf16))));
+      counts.flushed += int64_t(hn::CountTrue(F32(), hn::Lt(size, splat(kLeastNormalBf16))));
+    });
+  });
+  return counts;
+}
+
 // sums [columns] = the column sums of x, added in fp32 over up to 64 rows at a time and then to the whole.
 template <class T>
 void column_sums_of(float* sums, const T* x, int64_t stride, int64_t rows, int64_t columns) {
@@ -99,6 +112,7 @@ HWY_EXPORT(add_row);
 HWY_EXPORT(scale_row);
 HWY_EXPORT(fill_row);
 HWY_EXPORT(squares_of_row);
+HWY_EXPORT(out_of_range_of_row);
 HWY_EXPORT(column_sums);
 
 namespace {
@@ -161,6 +175,21 @@ void add_sum_of_squares(Tensor total, ConstTensor x) {
   double sum = 0;
   for (double chunk : partial) sum += chunk;
   *total.as<double>() += sum;
+}
+
+void add_out_of_range(Tensor counts, ConstTensor x) {
+  const int64_t n = x.elements();
+  const ConstTensor flat = x.reshaped({n});
+  int64_t saturated = 0, flushed = 0;
+#pragma omp parallel for schedule(static) reduction(+ : saturated, flushed) if (n > kGrain)
+  for (int64_t begin = 0; begin < n; begin += kGrain) {
+    const OutOfRange of_part =
+        HWY_DYNAMIC_DISPATCH(out_of_range_of_row)(flat.slice(0, begin, std::min(begin + kGrain, n)));
+    saturated += of_part.saturated;
+    flushed += of_part.flushed;
+  }
+  counts.as<double>()[0] += double(saturated);
+  counts.as<double>()[1] += double(flushed);
 }
 
 void add_column_sums(float* sums, const Rows& x, int64_t rows, int64_t columns) {

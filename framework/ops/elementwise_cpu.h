@@ -10,6 +10,11 @@ void add(Tensor y, ConstTensor a, ConstTensor b);
 void fill(Tensor y, float value);
 void scale(Tensor y, float factor);
 void add_sum_of_squares(Tensor total, ConstTensor x);
+void add_out_of_range(Tensor counts, ConstTensor x);
+
+struct OutOfRange {
+  int64_t saturated = 0, flushed = 0;
+};
 
 // A matrix with dense rows, in fp32 or bf16.
 struct Rows {

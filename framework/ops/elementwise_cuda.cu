@@ -77,6 +77,26 @@ __global__ void __launch_bounds__(kThreads) sum_squares(double* partial, const X
   if (device::thread_index().x == 0) partial[device::block_index().x] = own;
 }
 
+// partial [2, blocks] = each block's counts.
+template <class X, int N>
+__global__ void __launch_bounds__(kThreads) count_out_of_range(double* partial, const X* x, int64_t n) {
+  double saturated = 0, flushed = 0;
+  for_elements<N>(n, [&]<int W>(int64_t i, Width<W>) {
+    float values[W];
+    load(values, x + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      saturated += fabsf(values[j]) >= kLargestBf16;
+      flushed += fabsf(values[j]) < kLeastNormalBf16;
+    }
+  });
+  saturated = block_sum(saturated, device::shared_memory<double>());
+  flushed = block_sum(flushed, device::shared_memory<double>());
+  if (device::thread_index().x != 0) return;
+  partial[device::block_index().x] = saturated;
+  partial[device::grid_size().x + device::block_index().x] = flushed;
+}
+
 // f<N>(blocks, stream) for a flat pass over y and the others.
 template <class F, class... Tensors>
 void for_flat(const F& f, const Tensor& y, const Tensors&... others) {
@@ -154,6 +174,21 @@ void add_sum_of_squares(Tensor total, ConstTensor x) {
     });
   });
   add_partial_sums(total, partial, blocks);
+}
+
+void add_out_of_range(Tensor counts, ConstTensor x) {
+  const int64_t n = x.elements();
+  if (n == 0) return;
+  const int width = width_of(x);
+  const unsigned blocks = blocks_for(x.device(), (n + width - 1) / width);
+  double* partial = partial_sums(x.device(), 2 * int64_t(blocks));
+  dispatch_device_float(x.dtype(), [&]<class X>() {
+    dispatch_width(width, [&]<int N>() {
+      launch(count_out_of_range<X, N>, blocks, kThreads, kThreads / device::kWarp * sizeof(double),
+             keel::cuda::current_stream(x.device()), partial, at<X>(x), n);
+    });
+  });
+  for (int64_t i = 0; i < 2; ++i) add_partial_sums(counts.slice(0, i, i + 1), partial + i * blocks, blocks);
 }
 
 }  // namespace keel::ops::cuda

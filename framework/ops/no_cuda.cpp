@@ -58,6 +58,9 @@ void scale(Tensor, float) {
 void add_sum_of_squares(Tensor, ConstTensor) {
   refuse();
 }
+void add_out_of_range(Tensor, ConstTensor) {
+  refuse();
+}
 void cross_entropy_statistics(const CrossEntropyStatistics&, Tensor, ConstTensor, const CrossEntropyOptions&) {
   refuse();
 }
@@ -98,7 +101,7 @@ void norm_backward(const NormBackward&, const NormGradients&) {
 void add_moments(Tensor, ConstTensor, float) {
   refuse();
 }
-void add_parallel_pairs(Tensor, ConstTensor, ConstTensor, int64_t, float) {
+void add_parallel_pairs(Tensor, Tensor, const ParallelSample&) {
   refuse();
 }
 void qk_norm_partial_statistics(Tensor, const QkNormRopeInputs&, const QkNormRopeOptions&) {
@@ -118,7 +121,7 @@ void qk_norm_rope_backward(const QkNormRopeGradients&, ConstTensor, ConstTensor,
                            ConstTensor, const QkNormRopeOptions&) {
   refuse();
 }
-void qk_root_mean_square(Tensor, Tensor, ConstTensor, const QkNormRopeOptions&) {
+void qk_add_mean_squares(Tensor, Tensor, ConstTensor, const QkNormRopeOptions&) {
   refuse();
 }
 void qk_clip_factors(Tensor, ConstTensor, ConstTensor, double) {

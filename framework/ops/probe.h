@@ -9,8 +9,19 @@ namespace keel::ops {
 // sums [4] fp32 += elements, those with |x| > outlier, sum of x^2, sum of x^4. x dense, fp32 or bf16.
 void add_moments(Tensor sums, ConstTensor x, float outlier);
 
-// parallel [H] fp32 += pairs of a query and a key with |cos(q, k)| > least, of one sequence q [T, H, d], k [T, G, d],
-// dense, fp32 or bf16: the queries of rows i * T / queries - 1, i = 1 ... queries, each against the keys up to its row.
-void add_parallel_pairs(Tensor parallel, ConstTensor q, ConstTensor k, int64_t queries, float least);
+// Queries and keys of the first sequence: the queries of rows i * T / queries - 1, i = 1 ... queries, each with the
+// keys that it sees up to its own row.
+struct ParallelSample {
+  ConstTensor q;          // [T, H, d], dense, fp32 or bf16
+  ConstTensor k;          // [T, G, d], the same type
+  ConstTensor first_key;  // [T] int32: the first key that a row may see; undefined = 0
+  int64_t window = 0;     // keys that a row sees, its own counted; 0 = no limit
+  int64_t queries = 1;
+  float least = 0;
+};
+
+// parallel [H] fp32 += pairs of a query and a key with |cos(q, k)| > least; pairs [1] fp32 += pairs looked at, of each
+// head.
+void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& sample);
 
 }  // namespace keel::ops

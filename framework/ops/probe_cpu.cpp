@@ -1,5 +1,6 @@
 #include "framework/ops/probe_cpu.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/ops/partial_sums.h"
@@ -7,6 +8,16 @@
 
 namespace keel::ops::cpu {
 namespace {
+
+// Keys [begin, end).
+struct Seen {
+  int64_t begin, end;
+};
+Seen seen_by(const ParallelSample& x, int64_t row) {
+  int64_t begin = x.first_key.defined() ? x.first_key.as<int32_t>()[row] : 0;
+  if (x.window > 0) begin = std::max(begin, row - x.window + 1);
+  return {begin, row + 1};
+}
 
 template <class T>
 float dot(const T* a, const T* b, int64_t d) {
@@ -16,11 +27,12 @@ float dot(const T* a, const T* b, int64_t d) {
 }
 
 template <class T>
-int64_t parallel_keys(const T* query, const T* keys, int64_t stride, const float* lengths, int64_t count, int64_t d,
+int64_t parallel_keys(const T* query, const T* keys, int64_t stride, const float* lengths, Seen seen, int64_t d,
                       float least) {
   const float limit = least * std::sqrt(dot(query, query, d));
   int64_t parallel = 0;
-  for (int64_t j = 0; j < count; ++j) parallel += std::abs(dot(query, keys + j * stride, d)) > limit * lengths[j];
+  for (int64_t j = seen.begin; j < seen.end; ++j)
+    parallel += std::abs(dot(query, keys + j * stride, d)) > limit * lengths[j];
   return parallel;
 }
 
@@ -41,7 +53,8 @@ void add_moments(Tensor sums, ConstTensor x, float outlier) {
   for (double part : {double(x.elements()), outliers, squares, fourth_powers}) *to++ += float(part);
 }
 
-void add_parallel_pairs(Tensor parallel, ConstTensor q, ConstTensor k, int64_t queries, float least) {
+void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) {
+  const auto& [q, k, first_key, window, queries, least] = x;
   const int64_t rows = q.size(0), H = q.size(1), G = k.size(1), d = q.size(2);
   thread_local std::vector<float> memory;
   float* lengths = grown(memory, size_t(rows));  // of one head's keys
@@ -53,10 +66,14 @@ void add_parallel_pairs(Tensor parallel, ConstTensor q, ConstTensor k, int64_t q
         for (int64_t i = 1; i <= queries; ++i) {
           const int64_t t = i * rows / queries - 1;
           parallel.as<float>()[h] +=
-              float(parallel_keys(q.as<T>() + (t * H + h) * d, keys, G * d, lengths, t + 1, d, least));
+              float(parallel_keys(q.as<T>() + (t * H + h) * d, keys, G * d, lengths, seen_by(x, t), d, least));
         }
     }
   });
+  for (int64_t i = 1; i <= queries; ++i) {
+    const Seen seen = seen_by(x, i * rows / queries - 1);
+    pairs.as<float>()[0] += float(seen.end - seen.begin);
+  }
 }
 
 }  // namespace keel::ops::cpu

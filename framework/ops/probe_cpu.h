@@ -6,6 +6,6 @@
 namespace keel::ops::cpu {
 
 void add_moments(Tensor sums, ConstTensor x, float outlier);
-void add_parallel_pairs(Tensor parallel, ConstTensor q, ConstTensor k, int64_t queries, float least);
+void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& sample);
 
 }  // namespace keel::ops::cpu

@@ -50,7 +50,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 struct Sample {
-  int64_t rows, H, G, d, queries;
+  int64_t rows, H, G, d, queries, window;
+  const int* first_key;  // or null
+  float least;
 };
 
 // By the lanes of a warp.
@@ -64,21 +66,27 @@ __device__ __forceinline__ float dot(const T* a, const T* b, int64_t d) {
 // A block per query head; each of its warps takes every eighth key.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    count_parallel(float* parallel, const T* q, const T* k, Sample s, float least) {
+    count_parallel(float* parallel, float* pairs, const T* q, const T* k, Sample s) {
   const int64_t h = device::block_index().x, g = h / (s.H / s.G);
   int count = 0;
+  int64_t looked_at = 0;
   for (int64_t i = 1; i <= s.queries; ++i) {
     const int64_t t = i * s.rows / s.queries - 1;
     const T* query = q + (t * s.H + h) * s.d;
-    const float limit = least * sqrtf(dot(query, query, s.d));
-    for (int64_t j = device::thread_index().x / device::kWarp; j <= t; j += kThreads / device::kWarp) {
+    const float limit = s.least * sqrtf(dot(query, query, s.d));
+    int64_t begin = s.first_key ? s.first_key[t] : 0;
+    if (s.window > 0 && begin < t - s.window + 1) begin = t - s.window + 1;
+    looked_at += t + 1 - begin;
+    for (int64_t j = begin + device::thread_index().x / device::kWarp; j <= t; j += kThreads / device::kWarp) {
       const T* key = k + (j * s.G + g) * s.d;
       const float product = dot(query, key, s.d), squares = dot(key, key, s.d);
       if (device::lane() == 0 && fabsf(product) > limit * sqrtf(squares)) ++count;
     }
   }
   count = block_sum(count, device::shared_memory<int>());
-  if (device::thread_index().x == 0) parallel[h] += float(count);
+  if (device::thread_index().x != 0) return;
+  parallel[h] += float(count);
+  if (h == 0) pairs[0] += float(looked_at);
 }
 
 constexpr size_t kSharedBytes = kThreads / device::kWarp * sizeof(double);
@@ -99,11 +107,12 @@ void add_moments(Tensor sums, ConstTensor x, float outlier) {
   launch(add_up, 1, kThreads, kSharedBytes, stream, at<float>(sums), partial, blocks, float(x.elements()));
 }
 
-void add_parallel_pairs(Tensor parallel, ConstTensor q, ConstTensor k, int64_t queries, float least) {
-  const Sample sample{q.size(0), q.size(1), k.size(1), q.size(2), queries};
+void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) {
+  const auto& [q, k, first_key, window, queries, least] = x;
+  const Sample sample{q.size(0), q.size(1), k.size(1), q.size(2), queries, window, at<int>(first_key), least};
   dispatch_device_float(q.dtype(), [&]<class T>() {
     launch(count_parallel<T>, unsigned(sample.H), kThreads, kSharedBytes, keel::cuda::current_stream(q.device()),
-           at<float>(parallel), at<T>(q), at<T>(k), sample, least);
+           at<float>(parallel), at<float>(pairs), at<T>(q), at<T>(k), sample);
   });
 }
 

@@ -173,16 +173,14 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
            options);
 }
 
-void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNormRopeOptions& options) {
-  const char* op = "qk_root_mean_square";
+void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options) {
+  const char* op = "qk_add_mean_squares";
   check_options(op, options);
   check_qkv(op, "qkv", qkv, options);
-  require(q_rms.shape() == Shape{options.heads} && k_rms.shape() == Shape{options.kv_heads} &&
-              q_rms.dtype() == DType::f32 && k_rms.dtype() == DType::f32 && q_rms.contiguous() && k_rms.contiguous(),
-          "{}: fp32 [{}] and [{}] expected, got {} and {}", op, options.heads, options.kv_heads, q_rms.shape(),
-          k_rms.shape());
-  run_twin(device_of(q_rms, k_rms, qkv), cpu::qk_root_mean_square, cuda::qk_root_mean_square, q_rms, k_rms, qkv,
-           options);
+  require(q.shape() == Shape{options.heads} && k.shape() == Shape{options.kv_heads} && q.dtype() == DType::f32 &&
+              k.dtype() == DType::f32 && q.contiguous() && k.contiguous(),
+          "{}: fp32 [{}] and [{}] expected, got {} and {}", op, options.heads, options.kv_heads, q.shape(), k.shape());
+  run_twin(device_of(q, k, qkv), cpu::qk_add_mean_squares, cuda::qk_add_mean_squares, q, k, qkv, options);
 }
 
 }  // namespace keel::ops

@@ -73,8 +73,8 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
                            const QkNormRopeInputs& inputs, ConstTensor statistics, ConstTensor sums,
                            const QkNormRopeOptions& options);
 
-// Root mean square per head of q and k before the norm: [H] and [G] fp32, for telemetry.
-void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNormRopeOptions& options);
+// q [H] and k [G] fp32 += the mean square of each head before the norm, over rows and features; for telemetry.
+void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options);
 
 // RoPE frequency scaling as the families publish it (QKNORM.md section 2).
 struct RopeScaling {

@@ -202,7 +202,7 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
   d_gains.add_to(d_k, q_elements);
 }
 
-void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNormRopeOptions& options) {
+void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options) {
   QkNormRopeOptions plain = options;
   plain.rotated = 0;
   QkPass pass = pass_of({qkv, {}, {}, {}, {}}, plain);
@@ -218,9 +218,9 @@ void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNo
   for (int64_t head = 0; head < heads; ++head) {
     double total = 0;
     for (int part = 0; part < parts; ++part) total += squares[stride * part + head];
-    Tensor& out = head < options.heads ? q_rms : k_rms;
-    out.as<float>()[head < options.heads ? head : head - options.heads] =
-        float(std::sqrt(total / double(std::max<int64_t>(tokens, 1) * options.head_dim)));
+    Tensor& out = head < options.heads ? q : k;
+    out.as<float>()[head < options.heads ? head : head - options.heads] +=
+        float(total / double(std::max<int64_t>(tokens, 1) * options.head_dim));
   }
 }
 

@@ -14,6 +14,6 @@ void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, 
 void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_out, ConstTensor dk_out,
                            const QkNormRopeInputs& inputs, ConstTensor statistics, ConstTensor sums,
                            const QkNormRopeOptions& options);
-void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNormRopeOptions& options);
+void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options);
 
 }  // namespace keel::ops::cpu

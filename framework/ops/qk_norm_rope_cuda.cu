@@ -139,18 +139,18 @@ __global__ void __launch_bounds__(kThreads) head_squares(double* partial, QkPass
   });
 }
 
-struct RootMeanSquares {
+struct MeanSquares {
   float *q, *k;
   int heads, kv_heads;
   double elements;  // of a head, all tokens
 };
-__global__ void __launch_bounds__(kThreads) add_squares(RootMeanSquares out, const double* partial, int blocks) {
+__global__ void __launch_bounds__(kThreads) add_squares(MeanSquares out, const double* partial, int blocks) {
   const int all = out.heads + out.kv_heads;
   for_elements<1>(all, [&](int64_t head, auto) {
     double total = 0;
     for (int block = 0; block < blocks; ++block) total += partial[int64_t(block) * all + head];
     float* to = head < out.heads ? out.q + head : out.k + (head - out.heads);
-    *to = float(sqrt(total / out.elements));
+    *to += float(total / out.elements);
   });
 }
 
@@ -229,7 +229,7 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
                       token_blocks(all), block_stride, device);
 }
 
-void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNormRopeOptions& options) {
+void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options) {
   const Device device = qkv.device();
   const cudaStream_t stream = keel::cuda::current_stream(device);
   QkNormRopeOptions plain = options;
@@ -244,8 +244,8 @@ void qk_root_mean_square(Tensor q_rms, Tensor k_rms, ConstTensor qkv, const QkNo
            threads_of(pass) / device::kWarp * sizeof(double), stream, partial, pass, heads);
   };
   dispatch_rows(all, run, qkv);
-  const RootMeanSquares out{at<float>(q_rms), at<float>(k_rms), int(options.heads), int(options.kv_heads),
-                            double(std::max<int64_t>(all.tokens, 1) * options.head_dim)};
+  const MeanSquares out{at<float>(q), at<float>(k), int(options.heads), int(options.kv_heads),
+                        double(std::max<int64_t>(all.tokens, 1) * options.head_dim)};
   launch(add_squares, blocks_for(device, all.all_heads()), kThreads, 0, stream, out, partial, int(blocks));
 }
 

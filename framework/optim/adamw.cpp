@@ -24,7 +24,8 @@ void Adamw::step(Tensor change, ConstTensor rates, ConstTensor gate) {
     auto part = [&](Tensor whole) { return whole.slice(0, span.begin, span.end); };
     ops::AdamwState state{part(arena.master), moment1(i), moment2(i), {}};
     if (arena.compute_dtype != DType::f32) state.compute = part(arena.compute);
-    ops::adamw(span.counted ? change : uncounted_, state, part(arena.gradient), {rates, gate, arena.decayed}, options_);
+    const Tensor sum = span.counted ? change.slice(0, span.layer + 1, span.layer + 2) : uncounted_.tensor;
+    ops::adamw(sum, state, part(arena.gradient), {rates, gate, arena.decayed}, options_);
   }
 }
 

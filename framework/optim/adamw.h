@@ -14,8 +14,9 @@ struct Span {
   int arena = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  bool counted =
-      true;  // in sums over ranks: false where another rank of the tensor axis holds the same weights and counts them
+  // In sums over ranks: false where another rank of the tensor axis holds the same weights and counts them.
+  bool counted = true;
+  int64_t layer = -1;  // that these weights are matrices of (nn::ParameterSpec)
   int64_t size() const { return end - begin; }
 };
 
@@ -23,9 +24,10 @@ class Adamw {
  public:
   Adamw(nn::ParameterSet& parameters, std::vector<Span> spans, const ops::AdamwOptions& options);
 
-  // Updates master weights and their compute copies. change [1] fp64 += the sum of squares of the change of counted
-  // spans. rates and gate lie where the parameters do (ops::AdamwControls). Gains and biases are not decayed: the arena
-  // says so, by an explicit property of its parameters.
+  // Updates master weights and their compute copies. change [1 + layers] fp64 += the sums of squares of the change of
+  // counted spans, each layer's matrices in a place of its own, everything else in the first. rates and gate lie where
+  // the parameters do (ops::AdamwControls). Gains and biases are not decayed: the arena says so, by an explicit
+  // property of its parameters.
   void step(Tensor change, ConstTensor rates, ConstTensor gate);
   ops::AdamwRates rates(const ops::AdamwStep& step) const { return ops::adamw_rates(step, options_); }
 

@@ -10,20 +10,30 @@ namespace keel::parallel {
 
 using optim::Span;
 
+std::vector<Span> pieces_of(nn::ParameterSet& parameters, nn::AxisPosition data) {
+  std::vector<Span> pieces;
+  for (size_t a = 0; a < parameters.arenas().size(); ++a) {
+    int64_t begin = 0;
+    for (int64_t end : parameters.arenas()[a].bucket_ends) {
+      const int64_t share = (end - begin) / data.size;
+      pieces.push_back({int(a), begin + data.index * share, begin + (data.index + 1) * share});
+      begin = end;
+    }
+  }
+  return pieces;
+}
+
 DataParallel::DataParallel(nn::ParameterSet& parameters, Mesh& mesh, bool zero)
-    : parameters_(parameters), mesh_(mesh), zero_(zero) {
+    : parameters_(parameters), mesh_(mesh), zero_(zero), pieces_(pieces_of(parameters, mesh.data_position())) {
   make_buckets();
   collect_shared_parts();
 }
 
 void DataParallel::make_buckets() {
-  const nn::AxisPosition data = mesh_.data_position();
   for (size_t a = 0; a < parameters_.arenas().size(); ++a) {
     int64_t begin = 0;
     for (int64_t end : parameters_.arenas()[a].bucket_ends) {
-      const int64_t share = (end - begin) / data.size;
-      Bucket bucket{{int(a), begin, end}, {int(a), begin + data.index * share, begin + (data.index + 1) * share}};
-      pieces_.push_back(bucket.piece);
+      Bucket bucket{{int(a), begin, end}, pieces_[buckets_.size()]};
       size_t index = 0;
       for (const nn::Parameter& parameter : parameters_.all()) {
         if (parameter.arena == int(a) && parameter.offset_elements + parameter.local.elements() > begin) break;
@@ -50,19 +60,16 @@ comm::Communicator* DataParallel::sharing_group(const nn::Parameter& parameter) 
 void DataParallel::collect_shared_parts() {
   for (nn::Parameter& parameter : parameters_.all()) {
     comm::Communicator* group = sharing_group(parameter);
-    for (const Span& piece : pieces_) {
-      const int64_t begin = std::max(piece.begin, parameter.offset_elements);
-      const int64_t end = std::min(piece.end, parameter.offset_elements + parameter.local.elements());
-      if (piece.arena != parameter.arena || begin >= end) continue;
-      const Tensor part = gradient({piece.arena, begin, end});
+    for_each_part(pieces_, parameter, [&](int64_t begin, int64_t end) {
+      const Tensor part = part_of(parameter.gradient, begin, end);
       if (parameter.first_replica()) counted_.push_back(part);
-      if (!group) continue;
+      if (!group) return;
       // Groups in the order of their first parameter, which is the same on all ranks.
       auto shared =
           std::find_if(shared_.begin(), shared_.end(), [&](const SharedParts& s) { return s.group == group; });
       if (shared == shared_.end()) shared = shared_.insert(shared_.end(), SharedParts{group, {}, {}});
       shared->parts.push_back(part);
-    }
+    });
   }
   for (SharedParts& shared : shared_) {
     int64_t elements = 0;
@@ -114,13 +121,10 @@ void DataParallel::gradient_squares(Tensor squares) {
 std::string DataParallel::first_gradient_not_finite() {
   const std::deque<nn::Parameter>& all = parameters_.all();
   const OwnedTensor squares({int64_t(all.size())}, DType::f64, parameters_.arenas().front().gradient.device());
-  for (const Span& piece : pieces_)
-    for (int64_t i = 0; i < int64_t(all.size()); ++i) {
-      const int64_t begin = std::max(piece.begin, all[size_t(i)].offset_elements);
-      const int64_t end = std::min(piece.end, all[size_t(i)].offset_elements + all[size_t(i)].local.elements());
-      if (piece.arena != all[size_t(i)].arena || begin >= end) continue;
-      ops::add_sum_of_squares(squares.tensor.slice(0, i, i + 1), gradient({piece.arena, begin, end}));
-    }
+  for (int64_t i = 0; i < int64_t(all.size()); ++i)
+    for_each_part(pieces_, all[size_t(i)], [&](int64_t begin, int64_t end) {
+      ops::add_sum_of_squares(squares.tensor.slice(0, i, i + 1), part_of(all[size_t(i)].gradient, begin, end));
+    });
   const HostTensor host(squares);
   const double* of = host.tensor().as<double>();
   int64_t index = std::find_if_not(of, of + all.size(), [](double x) { return std::isfinite(x); }) - of;
@@ -131,25 +135,27 @@ std::string DataParallel::first_gradient_not_finite() {
 std::vector<Span> DataParallel::update_spans() const {
   std::vector<Span> spans;
   if (zero_) {
-    for (const Span& piece : pieces_) append_by_count(spans, piece);
+    for (const Span& piece : pieces_) append_by_sum(spans, piece);
   } else {
     for (size_t a = 0; a < parameters_.arenas().size(); ++a)
-      append_by_count(spans, {int(a), 0, parameters_.arenas()[a].elements});
+      append_by_sum(spans, {int(a), 0, parameters_.arenas()[a].elements});
   }
   return spans;
 }
 
-// Cuts a span where it passes from weights that this rank counts to weights that it does not.
-void DataParallel::append_by_count(std::vector<Span>& spans, Span rest) const {
+// Cuts a span where it passes to another layer, and from weights that this rank counts to weights that it does not.
+void DataParallel::append_by_sum(std::vector<Span>& spans, Span rest) const {
   for (const nn::Parameter* parameter : parameters_.arenas()[rest.arena].parameters) {
     const int64_t begin = parameter->offset_elements;
     if (begin + parameter->local.elements() <= rest.begin) continue;
     if (begin >= rest.end) break;
-    if (begin > rest.begin && parameter->first_replica() != rest.counted) {
-      spans.push_back({rest.arena, rest.begin, begin, rest.counted});
+    const bool same = parameter->first_replica() == rest.counted && parameter->spec.layer == rest.layer;
+    if (begin > rest.begin && !same) {
+      spans.push_back({rest.arena, rest.begin, begin, rest.counted, rest.layer});
       rest.begin = begin;
     }
     rest.counted = parameter->first_replica();
+    rest.layer = parameter->spec.layer;
   }
   spans.push_back(rest);
 }

@@ -6,8 +6,8 @@
 // the summed pieces are then gathered and every rank updates everything.
 #pragma once
 
-#include "framework/optim/adamw.h"
 #include "framework/parallel/mesh.h"
+#include "framework/parallel/pieces.h"
 
 namespace keel::parallel {
 
@@ -53,15 +53,15 @@ class DataParallel {
   comm::Communicator* sharing_group(const nn::Parameter& parameter);
   void collect_shared_parts();
   void sum_shared(SharedParts& shared);
-  void append_by_count(std::vector<optim::Span>& spans, optim::Span rest) const;
+  void append_by_sum(std::vector<optim::Span>& spans, optim::Span rest) const;
   void gather(Tensor arena, const Bucket& bucket);
   Tensor gradient(const optim::Span& span) const;
 
   nn::ParameterSet& parameters_;
   Mesh& mesh_;
   bool zero_;
-  std::vector<Bucket> buckets_;      // in the order in which backward completes them
-  std::vector<optim::Span> pieces_;  // of this rank
+  const std::vector<optim::Span> pieces_;  // of this rank
+  std::vector<Bucket> buckets_;            // in the order in which backward completes them
   std::vector<SharedParts> shared_;
   std::vector<Tensor> counted_;  // parts of own pieces that this rank counts in the norm
   size_t started_ = 0;

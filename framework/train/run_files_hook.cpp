@@ -98,7 +98,14 @@ void RunFilesHook::write_metrics(const StepReport& report, const Verdict& verdic
 void RunFilesHook::telemetry(const std::string& name, int64_t step, int64_t layers, const std::vector<float>& values) {
   if (!telemetry_ || values.empty()) return;
   if (declared_.insert(name).second) telemetry_->declare(name, {uint64_t(layers), values.size() / uint64_t(layers)});
-  telemetry_->append(name, step, values);
+  telemetry_->append(name, step, std::span(values));
+}
+
+void RunFilesHook::telemetry(const std::string& name, int64_t step, const std::vector<uint64_t>& dims,
+                             const std::vector<int64_t>& values) {
+  if (!telemetry_) return;
+  if (declared_.insert(name).second) telemetry_->declare(name, dims);
+  telemetry_->append(name, step, std::span(values));
 }
 
 void RunFilesHook::write_telemetry(const StepReport& report) {

@@ -48,8 +48,11 @@ class RunFilesHook : public Hook {
   void scalars(int64_t step, std::span<const io::Scalar> scalars);
   // A line in metrics.jsonl beside those of steps.
   void metrics_line(const io::Json& line);
-  // Values per layer, [layers, values / layers] row-major, in telemetry.h5; none are no row.
+  // A step's array [layers, values / layers] in telemetry.h5, row-major; no values, no row.
   void telemetry(const std::string& name, int64_t step, int64_t layers, const std::vector<float>& values);
+  // Of whole numbers, with these dims.
+  void telemetry(const std::string& name, int64_t step, const std::vector<uint64_t>& dims,
+                 const std::vector<int64_t>& values);
   // A number of the step at hand, for its line in metrics.jsonl; from judge hooks.
   void step_value(const std::string& name, double value) { step_values_[name] = value; }
   // Hands waiting telemetry to the I/O thread, so that it is on the disk before what is handed over later.

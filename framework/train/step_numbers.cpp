@@ -10,9 +10,9 @@ Shape gathered(const Tensor& own, int64_t ranks) {
 // All pairs, with room for their alignment.
 int64_t capacity_bytes(const nn::ModelTelemetry& own, int64_t ranks) {
   int64_t bytes = 10 * 64;
-  for (const Tensor& part : {own.largest_logit, own.entropy, own.q_rms, own.k_rms})
+  for (const Tensor& part : {own.largest_logit, own.entropy, own.q_squares, own.k_squares})
     bytes += 64 + 4 * gathered(part, ranks).elements();
-  return bytes;
+  return bytes + 8 * own.largest_logit.size(0);
 }
 
 }  // namespace
@@ -26,13 +26,13 @@ StepNumbers::StepNumbers(const nn::ModelTelemetry& own, const parallel::Mesh& me
   factor = block_.take({1}, DType::f32);
   own_sums = block_.take({5}, DType::f64);
   squares = block_.take({1}, DType::f64);
-  change = block_.take({1}, DType::f64);
+  change = block_.take({1 + own.largest_logit.size(0)}, DType::f64);
   values = block_.take({4}, DType::f64);
   gate = block_.take({2}, DType::f32);
   for (auto [pair, part] : {std::pair(&largest_logit, own.largest_logit),
                             {&entropy, own.entropy},
-                            {&q_rms, own.q_rms},
-                            {&k_rms, own.k_rms}})
+                            {&q_squares, own.q_squares},
+                            {&k_squares, own.k_squares}})
     *pair = block_.take(gathered(part, ranks), DType::f32);
 }
 

@@ -27,11 +27,12 @@ class StepNumbers {
   Pair rates;   // [3] fp32: ops::AdamwRates
   Pair factor;  // [1] fp32: 1 / counted tokens of the global batch
   // The device's.
-  Pair own_sums;                              // [5] fp64: this rank's
-  Pair squares, change;                       // [1] fp64: of the gradient and of the update, over all ranks
-  Pair values;                                // [4] fp64: of ops::update_gate
-  Pair gate;                                  // [2] fp32: of ops::update_gate
-  Pair largest_logit, entropy, q_rms, k_rms;  // [tensor ranks, L, heads of a rank] fp32, over the data axis
+  Pair own_sums;  // [5] fp64: this rank's
+  Pair squares;   // [1] fp64: of the gradient, over all ranks
+  Pair change;    // [1 + L] fp64: squares of the update, over all ranks: optim::Adamw
+  Pair values;    // [4] fp64: of ops::update_gate
+  Pair gate;      // [2] fp32: of ops::update_gate
+  Pair largest_logit, entropy, q_squares, k_squares;  // [tensor ranks, L, heads of a rank] fp32, over the data axis
 };
 
 }  // namespace keel::train

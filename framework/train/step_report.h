@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/data/sampler.h"
+
 namespace keel::train {
 
 // Where the host's seconds of a step went. A GPU works on until `update` ends, with the wait for all of it.
@@ -25,10 +27,12 @@ struct StepReport {
   double gradient_norm = 0;                  // before clipping
   bool updated = true;                       // false: the weights are what they were before the step
   double update_norm = 0;                    // of the change of the weights; 0 where the step was skipped
+  std::vector<double> layer_update_norms;    // [L]: the same of each layer's matrices, before QK-clip
   int64_t tokens = 0;                        // of the step, all ranks
   int64_t counted_tokens = 0;                // with a target
   int64_t tokens_consumed = 0;               // of the run
   int64_t first_sample = 0, end_sample = 0;  // global sample indices that the step drew from
+  std::vector<data::SampleId> samples;       // of the step, all ranks, in the order of its sequences
   bool stop_requested = false;               // by a signal or a time limit of any rank
   PhaseSeconds seconds;                      // this rank's
   std::string not_finite;                    // where a loss or gradient that is not finite came from, else empty

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "framework/ops/qk_clip.h"
 #include "framework/ops/update_gate.h"
@@ -122,6 +123,7 @@ void Trainer::run_on_device(Graph& graph, const Work& work) {
 void Trainer::draw_batch(StepReport& report) {
   mesh_.world().stand_at(report.step, "reading the batch");
   const std::span<const data::SampleId> rows = own_rows(progress_.samples);
+  report.samples = samples_;
   report.first_sample = indices_.front();
   report.end_sample = indices_.back() + 1;
   report.tokens = int64_t(indices_.size()) * batches_.sizes().length;
@@ -156,10 +158,14 @@ void Trainer::forward_backward() {
   mesh_.world().stand_at(progress_.step, "forward and backward");
   model_.parameters().zero_gradients();
   model_.begin_step();
-  nn::StepOptions step{
-      .factor = numbers_.factor.device, .loss = options_.loss, .telemetry = telemetry_step_, .gradients_complete = {}};
+  nn::StepOptions step;
+  step.factor = numbers_.factor.device;
+  step.loss = options_.loss;
+  step.telemetry = telemetry_step_;
   const Tensor sums = numbers_.sums.device.slice(0, 0, 4);
   for (int64_t micro = 0; micro < batches_.sizes().micro_steps; ++micro) {
+    step.first_sequence =
+        mesh_.data_position().index * batches_.sizes().rows() + micro * batches_.sizes().micro_sequences;
     if (micro == batches_.sizes().micro_steps - 1)
       step.gradients_complete = [this](size_t first) { data_parallel_.gradients_complete(first); };
     model_.forward_backward(sums, batches_.micro_batch(micro), step);
@@ -189,8 +195,8 @@ void Trainer::observe_heads() {
   heads_.gather(numbers_.largest_logit.device, own.largest_logit, comm::Reduction::max);
   if (!telemetry_step_) return;
   heads_.gather(numbers_.entropy.device, own.entropy, comm::Reduction::sum);
-  heads_.gather(numbers_.q_rms.device, own.q_rms, comm::Reduction::max);
-  heads_.gather(numbers_.k_rms.device, own.k_rms, comm::Reduction::max);
+  heads_.gather(numbers_.q_squares.device, own.q_squares, comm::Reduction::sum);
+  heads_.gather(numbers_.k_squares.device, own.k_squares, comm::Reduction::sum);
 }
 
 // Everything that follows from the weights; where the gate is shut, all of it stays as it is.
@@ -209,9 +215,8 @@ void Trainer::update() {
 // c = min(1, tau / max|s_h|), the maximum over all ranks and micro-steps of the step (QKNORM.md section 6).
 Tensor Trainer::qk_clip_factors() {
   if (options_.qk_clip_tau == 0) return {};
-  const Tensor largest = model_.telemetry().largest_logit;
-  mesh_.data().all_reduce(largest, comm::Reduction::max);
-  ops::qk_clip_factors(qk_clip_factors_, largest, numbers_.gate.device, options_.qk_clip_tau);
+  mesh_.data().all_reduce(qk_clip_factors_, model_.telemetry().largest_logit, comm::Reduction::max);
+  ops::qk_clip_factors(qk_clip_factors_, qk_clip_factors_, numbers_.gate.device, options_.qk_clip_tau);
   return qk_clip_factors_;
 }
 
@@ -231,7 +236,10 @@ void Trainer::read_numbers(StepReport& report) {
   report.loss = values[0];
   report.z_loss = values[1];
   report.gradient_norm = values[2];
-  report.update_norm = std::sqrt(*numbers_.change.host.as<double>());
+  const std::span change(numbers_.change.host.as<double>(), size_t(numbers_.change.host.elements()));
+  report.update_norm = std::sqrt(std::accumulate(change.begin(), change.end(), 0.0));
+  report.layer_update_norms.clear();
+  for (double squares : change.subspan(1)) report.layer_update_norms.push_back(std::sqrt(squares));
   report.stop_requested = numbers_.sums.host.as<double>()[4] > 0;
   report.updated = numbers_.gate.host.as<float>()[1] != 0;
   if (report.updated) ++progress_.updates;
@@ -249,8 +257,11 @@ void Trainer::read_heads(StepReport& report) const {
   if (!telemetry_step_) return;
   HeadStatistics::arrange(report.entropy, numbers_.entropy.host, own.heads);
   for (float& entropy : report.entropy) entropy /= float(report.tokens);
-  HeadStatistics::arrange(report.q_rms, numbers_.q_rms.host, own.heads);
-  HeadStatistics::arrange(report.k_rms, numbers_.k_rms.host, own.kv_heads);
+  HeadStatistics::arrange(report.q_rms, numbers_.q_squares.host, own.heads);
+  HeadStatistics::arrange(report.k_rms, numbers_.k_squares.host, own.kv_heads);
+  const auto micro_batches = float(batches_.sizes().micro_steps * mesh_.data().size());
+  for (std::vector<float>* rms : {&report.q_rms, &report.k_rms})
+    for (float& value : *rms) value = std::sqrt(value / micro_batches);
 }
 
 // A step that was not taken is of interest: its statistics of heads, from a second pass, whose gradients nobody uses.

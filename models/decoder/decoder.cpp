@@ -16,6 +16,11 @@ Decoder::Decoder(const DecoderConfig& config) : config_(config) {
     blocks_.push_back(std::make_unique<nn::TransformerBlock>(parameters_, block_spec(config, layer)));
   }
   first_parameter_.push_back(parameters_.all().size());
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    for (size_t i = first_parameter_[size_t(layer)]; i < first_parameter_[size_t(layer) + 1]; ++i) {
+      nn::ParameterSpec& spec = parameters_.all()[i].spec;
+      if (spec.product) spec.layer = layer;
+    }
   last_.emplace(parameters_, "final", config.hidden, nn::NormPlacement::pre, norm_spec(config));
   nn::Parameter* head = embedding_->table;
   if (!config.tie_embeddings)
@@ -86,10 +91,17 @@ void Decoder::take_memory(const DecoderLayout& layout) {
   }
   const Shape heads = {config_.layers, blocks_[0]->attention.heads()};
   largest_logit_ = OwnedTensor(heads, DType::f32, device);
+  largest_logit_place_ = OwnedTensor(heads, DType::i64, device);
   entropy_ = OwnedTensor(heads, DType::f32, device);
-  q_rms_ = OwnedTensor(heads, DType::f32, device);
-  k_rms_ = OwnedTensor({config_.layers, blocks_[0]->attention.kv_heads()}, DType::f32, device);
-  telemetry_ = {largest_logit_, entropy_, q_rms_, k_rms_, config_.attention.heads, config_.kv_heads()};
+  q_squares_ = OwnedTensor(heads, DType::f32, device);
+  k_squares_ = OwnedTensor({config_.layers, blocks_[0]->attention.kv_heads()}, DType::f32, device);
+  telemetry_ = {.largest_logit = largest_logit_,
+                .largest_logit_place = largest_logit_place_,
+                .entropy = entropy_,
+                .q_squares = q_squares_,
+                .k_squares = k_squares_,
+                .heads = config_.attention.heads,
+                .kv_heads = config_.kv_heads()};
   least_factor_ = OwnedTensor({config_.layers}, DType::f32, device);
   if (layout.training)
     probe_ = Probe({.layers = config_.layers, .heads = heads[1], .length = layout.batch.length, .device = device});
@@ -101,8 +113,9 @@ void Decoder::refresh() {
 }
 
 void Decoder::begin_step() {
-  ops::fill(telemetry_.largest_logit, 0);
-  ops::fill(telemetry_.entropy, 0);
+  for (const Tensor& statistic : {telemetry_.largest_logit, telemetry_.largest_logit_place, telemetry_.entropy,
+                                  telemetry_.q_squares, telemetry_.k_squares})
+    zero(statistic);
   probe_.begin_step();
 }
 
@@ -117,18 +130,24 @@ Tensor Decoder::rope_table(int64_t layer) const {
   return config_.layer_kind(layer) == LayerKind::global ? global_rope_.tensor : local_rope_.tensor;
 }
 
-nn::TransformerBlock::Inputs Decoder::inputs(int64_t layer, const nn::TokenBatch& batch, bool telemetry) const {
+nn::TransformerBlock::Inputs Decoder::inputs(int64_t layer, const nn::TokenBatch& batch) const {
   nn::TransformerBlock::Inputs in;
   in.batch = {batch.tokens.size(0), batch.tokens.size(1)};
   in.positions = {batch.positions.reshaped({in.batch.tokens()}), rope_table(layer), batch.first_key};
-  auto row = [&](Tensor table) { return table.slice(0, layer, layer + 1).reshaped({table.size(1)}); };
-  in.telemetry.largest_logit = row(telemetry_.largest_logit);
-  if (telemetry) {
-    in.telemetry.entropy = row(telemetry_.entropy);
-    in.telemetry.q_rms = row(telemetry_.q_rms);
-    in.telemetry.k_rms = row(telemetry_.k_rms);
-  }
   return in;
+}
+
+nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::StepOptions& options) const {
+  auto row = [&](const Tensor& table) { return table.slice(0, layer, layer + 1).reshaped({table.size(1)}); };
+  nn::AttentionTelemetry wanted;
+  wanted.largest_logit = row(telemetry_.largest_logit);
+  if (!options.telemetry) return wanted;
+  wanted.largest_logit_place = row(telemetry_.largest_logit_place);
+  wanted.entropy = row(telemetry_.entropy);
+  wanted.q_squares = row(telemetry_.q_squares);
+  wanted.k_squares = row(telemetry_.k_squares);
+  wanted.first_sequence = options.first_sequence;
+  return wanted;
 }
 
 nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
@@ -142,10 +161,15 @@ nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
   return stream;
 }
 
-// The stream as attention left it. Queries and keys are there only where forward keeps them.
-void Decoder::look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved) {
+// The stream as the layer left it, its last branch pending. Queries and keys are there only where forward keeps them.
+void Decoder::look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved,
+                      const nn::TokenBatch& batch) {
   probe_.look_at_stream(layer, stream.residual);
-  if (config_.recompute == nn::Recompute::none) probe_.look_at_heads(layer, saved.attention.q, saved.attention.k);
+  const Tensor& rounded = stream.residual.dtype() == DType::bf16 ? stream.residual : stream.branch;
+  if (rounded.dtype() == DType::bf16) probe_.look_at_range(layer, rounded);
+  if (config_.recompute != nn::Recompute::none) return;
+  probe_.look_at_heads(layer, saved.attention.q, saved.attention.k, batch.first_key,
+                       blocks_[size_t(layer)]->attention.spec.window);
 }
 
 void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) {
@@ -153,8 +177,10 @@ void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const n
   Saved& saved = training_saved_;
   nn::Stream stream = begin(batch, context);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    blocks_[layer]->forward(stream, inputs(layer, batch, options.telemetry), saved.blocks[layer], context);
-    if (options.telemetry) look_at(layer, stream, saved.blocks[layer]);
+    nn::TransformerBlock::Inputs in = inputs(layer, batch);
+    in.telemetry = attention_telemetry(layer, options);
+    blocks_[layer]->forward(stream, in, saved.blocks[layer], context);
+    if (options.telemetry) look_at(layer, stream, saved.blocks[layer], batch);
   }
   Tensor x = last_->open(stream, saved.last, context);
   // The branch has been added: its memory serves dx.
@@ -175,7 +201,7 @@ void Decoder::backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, con
   last_->open_backward(d, dx, saved.last);
   complete(first_parameter_[config_.layers]);
   for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
-    blocks_[layer]->backward(d, inputs(layer, batch, false), saved.blocks[layer], {buffer, dx}, context);
+    blocks_[layer]->backward(d, inputs(layer, batch), saved.blocks[layer], {buffer, dx}, context);
     complete(first_parameter_[layer]);
   }
   const Shape flat = {batch.tokens.elements()};
@@ -189,7 +215,7 @@ Tensor Decoder::last_hidden(const nn::TokenBatch& batch, nn::Context& context) {
   nn::TransformerBlock::Saved unused;
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     auto scope = context.saved.scope();
-    blocks_[layer]->forward(stream, inputs(layer, batch, false), unused, context);
+    blocks_[layer]->forward(stream, inputs(layer, batch), unused, context);
     ops::convert(residual, stream.residual);
     stream.residual = residual;
   }

@@ -64,7 +64,9 @@ class Decoder : public nn::Model {
 
   void take_memory(const DecoderLayout& layout);
   nn::Context context();
-  nn::TransformerBlock::Inputs inputs(int64_t layer, const nn::TokenBatch& batch, bool telemetry) const;
+  nn::TransformerBlock::Inputs inputs(int64_t layer, const nn::TokenBatch& batch) const;
+  // What attention is to observe of a training step.
+  nn::AttentionTelemetry attention_telemetry(int64_t layer, const nn::StepOptions& options) const;
   // The stream after the embedding.
   nn::Stream begin(const nn::TokenBatch& batch, nn::Context& context);
   // Forward without anything kept: what the classifier reads.
@@ -72,7 +74,8 @@ class Decoder : public nn::Model {
   void backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
                 nn::Context& context);
   Tensor rope_table(int64_t layer) const;
-  void look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved);
+  void look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved,
+               const nn::TokenBatch& batch);
 
   DecoderConfig config_;
   nn::ParameterSet parameters_;
@@ -86,7 +89,7 @@ class Decoder : public nn::Model {
   Arena saved_, scratch_;
   Saved training_saved_;
   OwnedTensor global_rope_, local_rope_;
-  OwnedTensor largest_logit_, entropy_, q_rms_, k_rms_;
+  OwnedTensor largest_logit_, largest_logit_place_, entropy_, q_squares_, k_squares_;
   OwnedTensor least_factor_;  // [L], for QK-clip
   nn::ModelTelemetry telemetry_;
   Probe probe_;

@@ -4,6 +4,7 @@
 
 #include "framework/ops/elementwise.h"
 #include "framework/ops/probe.h"
+#include "framework/tensor/copy.h"
 
 namespace keel::models {
 namespace {
@@ -15,6 +16,10 @@ Tensor row(const Tensor& table, int64_t layer) {
   return table.slice(0, layer, layer + 1).reshaped({table.size(1)});
 }
 
+ConstTensor first_tokens(const ConstTensor& x) {
+  return x.slice(0, 0, std::min(x.size(0), kStreamTokens));
+}
+
 }  // namespace
 
 Probe::Probe(const Sizes& sizes)
@@ -22,22 +27,32 @@ Probe::Probe(const Sizes& sizes)
       tokens_(std::min(sizes.length, kSequenceTokens)),
       queries_(std::min(tokens_, kQueries)),
       stream_sums_({sizes.layers, 4}, DType::f32, sizes.device),
-      parallel_({sizes.layers, sizes.heads}, DType::f32, sizes.device) {
-  for (int64_t i = 1; i <= queries_; ++i) pairs_ += i * tokens_ / queries_;
-}
+      out_of_range_({sizes.layers, 2}, DType::f64, sizes.device),
+      parallel_({sizes.layers, sizes.heads}, DType::f32, sizes.device),
+      pairs_({sizes.layers, 1}, DType::f32, sizes.device) {}
 
 void Probe::begin_step() {
   if (sizes_.layers == 0) return;
-  ops::fill(stream_sums_, 0);
-  ops::fill(parallel_, 0);
+  for (const OwnedTensor* sums : {&stream_sums_, &out_of_range_, &parallel_, &pairs_}) zero(*sums);
 }
 
 void Probe::look_at_stream(int64_t layer, ConstTensor residual) {
-  ops::add_moments(row(stream_sums_, layer), residual.slice(0, 0, std::min(residual.size(0), kStreamTokens)), kOutlier);
+  ops::add_moments(row(stream_sums_, layer), first_tokens(residual), kOutlier);
 }
 
-void Probe::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k) {
-  ops::add_parallel_pairs(row(parallel_, layer), q.slice(0, 0, tokens_), k.slice(0, 0, tokens_), queries_, kParallel);
+void Probe::look_at_range(int64_t layer, ConstTensor x) {
+  ops::add_out_of_range(row(out_of_range_, layer), first_tokens(x));
+}
+
+void Probe::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key, int64_t window) {
+  if (first_key.defined()) first_key = first_key.reshaped({first_key.elements()}).slice(0, 0, tokens_);
+  ops::add_parallel_pairs(row(parallel_, layer), row(pairs_, layer),
+                          {.q = q.slice(0, 0, tokens_),
+                           .k = k.slice(0, 0, tokens_),
+                           .first_key = first_key,
+                           .window = window,
+                           .queries = queries_,
+                           .least = kParallel});
 }
 
 }  // namespace keel::models

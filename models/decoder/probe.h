@@ -1,6 +1,6 @@
 // What telemetry steps look at beyond attention's own statistics, on a sample of tokens so that it costs little at any
 // size: the first 256 tokens of each micro-batch for the residual stream; for cosines, 16 queries spread over the first
-// 512 tokens of its first sequence, each against the keys up to its own place.
+// 512 tokens of its first sequence, each against the keys that it sees.
 #pragma once
 
 #include "framework/tensor/buffer.h"
@@ -23,19 +23,25 @@ class Probe {
   Probe() = default;
 
   void begin_step();
-  // residual [n, D], any type: elements, those with |x| > 6, sum of x^2, sum of x^4.
+  // residual [n, D], any type.
   void look_at_stream(int64_t layer, ConstTensor residual);
-  // q [n, H, d], k [n, G, d] as attention multiplies them: pairs with |cos(q, k)| > 0.95.
-  void look_at_heads(int64_t layer, ConstTensor q, ConstTensor k);
+  // x [n, D] bf16: how much of it is at an end of its range (ops/elementwise.h).
+  void look_at_range(int64_t layer, ConstTensor x);
+  // q [n, H, d], k [n, G, d] as attention multiplies them, with its mask: first_key [B, T] or undefined, and the
+  // window.
+  void look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key, int64_t window);
 
-  ConstTensor stream_sums() const { return stream_sums_; }  // [L, 4] fp32
-  ConstTensor parallel() const { return parallel_; }        // [L, H of this rank] fp32
-  int64_t pairs() const { return pairs_; }                  // that a layer and head looks at in one micro-batch
+  // [L, 4] fp32: elements, those with |x| > 6, sum of x^2, sum of x^4.
+  ConstTensor stream_sums() const { return stream_sums_; }
+  // [L, 2] fp64: values saturated and flushed, of as many elements.
+  ConstTensor out_of_range() const { return out_of_range_; }
+  ConstTensor parallel() const { return parallel_; }  // [L, H of this rank] fp32: pairs with |cos(q, k)| > 0.95,
+  ConstTensor pairs() const { return pairs_; }        // [L, 1] fp32: of so many, of each head
 
  private:
   Sizes sizes_;
-  int64_t tokens_ = 0, queries_ = 0, pairs_ = 0;
-  OwnedTensor stream_sums_, parallel_;
+  int64_t tokens_ = 0, queries_ = 0;
+  OwnedTensor stream_sums_, out_of_range_, parallel_, pairs_;
 };
 
 }  // namespace keel::models

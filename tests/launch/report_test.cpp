@@ -44,8 +44,11 @@ TEST_F(Report, OfARun) {
       << "at this rate the loss soon rises, any rise is a spike here, and the first rung is the last";
   const Ended ended = keel("report runs/run/");
   ASSERT_EQ(ended.code, 0) << ended.output;
-  expect_whole_page("runs/run", {"loss", "largest_logit", "largest_logit_heads", "bound_used", "entropy_heads",
-                                 "q_rms_heads", "k_rms_heads", "gradient_norm", "lr", "throughput"});
+  expect_whole_page(
+      "runs/run", {"loss", "largest_logit", "largest_logit_heads", "bound_used", "entropy_heads", "q_rms_heads",
+                   "k_rms_heads", "largest_logit_distance_heads", "q_gain_gradient_heads", "logit_scale_gradient_heads",
+                   "update_ratio_heads", "gradient_norm", "lr", "throughput"});
+  EXPECT_THAT(read("runs/run/report.html"), HasSubstr("The largest logits of step"));
   EXPECT_THAT(read("runs/run/report.html"), HasSubstr("deviations above the mean"));
   EXPECT_THAT(read("runs/run/report/loss.csv"), HasSubstr("training,1,5.5"));
 }

@@ -31,8 +31,14 @@ struct AttentionCase {
 };
 
 struct AttentionRun {
-  DeviceTensor out, log_sum_exp, largest_logit, entropy, dq, dk, dv, d_scale;
+  DeviceTensor out, log_sum_exp, largest_logit, entropy, place, dq, dk, dv, d_scale;
 };
+
+constexpr int64_t kFirstSequence = 3;  // of run_attention's places
+
+inline ops::LogitPlace place_of(const AttentionRun& run, int64_t head) {
+  return ops::LogitPlace::of(host_values<int64_t>(run.place)[size_t(head)]);
+}
 
 // A view [B, T, heads, d] in the middle of wider rows, whose other columns hold NaN.
 struct StridedTensor {
@@ -76,14 +82,15 @@ inline AttentionRun run_attention(const AttentionCase& problem, int threads = 2)
     copy(first_key, ConstTensor(starts.data(), {x.B, x.T_q}, DType::i32));
   }
   const ops::AttentionInputs inputs = {q.view, k.view, v.view, scale, first_key};
-  const ops::AttentionOptions options = {x.causal, x.q_offset, x.window, float(x.softcap), true};
+  const ops::AttentionOptions options = {x.causal, x.q_offset, x.window, float(x.softcap), true, kFirstSequence};
 
   AttentionRun run;
   run.out = DeviceTensor(q.view.shape(), problem.dtype);
   run.dk = DeviceTensor(k.view.shape(), problem.dtype);
   run.log_sum_exp = DeviceTensor({x.B, x.H, x.T_q}, DType::f32);
   for (DeviceTensor* sums : {&run.largest_logit, &run.entropy, &run.d_scale}) *sums = DeviceTensor({x.H}, DType::f32);
-  const ops::AttentionOutputs outputs = {run.out, run.log_sum_exp, run.largest_logit, run.entropy};
+  run.place = DeviceTensor({x.H}, DType::i64);
+  const ops::AttentionOutputs outputs = {run.out, run.log_sum_exp, run.largest_logit, run.entropy, run.place};
   ops::attention_forward(outputs, inputs, options);
   ops::attention_backward({dq.view, run.dk, dv.view, run.d_scale}, d_out, outputs, inputs, options);
   EXPECT_TRUE(dq.margins_untouched() && dv.margins_untouched());

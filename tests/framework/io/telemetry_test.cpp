@@ -62,6 +62,24 @@ TEST(Telemetry, RowsOfSeveralShapesAtTheirOwnSteps) {
   EXPECT_THAT(entropy.steps, ElementsAre(5, 10));
 }
 
+TEST(Telemetry, WholeNumbersStayExact) {
+  Scratch scratch;
+  IoThread io;
+  const std::vector<int64_t> large = {-1, (int64_t(1) << 53) + 1};
+  {
+    Telemetry telemetry(io, scratch / "t.h5", 0, 2);
+    telemetry.declare("place", {2});
+    for (int64_t step = 1; step <= 5; ++step) telemetry.append("place", step, std::span(large));
+  }
+  Telemetry telemetry(io, scratch / "t.h5", 3);  // cut, as any other
+  io.run([&](IoContext& c) {
+    File file = File::open(c, scratch / "t.h5", Access::read);
+    EXPECT_THAT(file.open_dataset("place/step").read_all<int64_t>(), ElementsAre(1, 2, 3));
+    const std::vector<int64_t> values = file.open_dataset("place/value").read_all<int64_t>();
+    EXPECT_EQ(std::vector<int64_t>(values.end() - 2, values.end()), large);
+  });
+}
+
 TEST(Telemetry, TheFileIsWholeBetweenBlocks) {
   Scratch scratch;
   IoThread io;

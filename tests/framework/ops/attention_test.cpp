@@ -87,6 +87,10 @@ void expect_near_reference(const AttentionCase& problem) {
   EXPECT_TRUE(near_by_norm(log_sum_exp, expected.log_sum_exp, kFloat32));
   EXPECT_TRUE(near_by_norm(run.largest_logit, expected.largest_logit, kFloat32));
   EXPECT_TRUE(near_by_norm(run.entropy, expected.entropy, kFloat32, 1e-5));
+  for (int64_t h = 0; h < x.H; ++h) {
+    const reference::AttentionPlace& place = expected.place[size_t(h)];
+    EXPECT_EQ(place_of(run, h), (ops::LogitPlace{place.b + kFirstSequence, place.t, place.j})) << "head " << h;
+  }
   EXPECT_TRUE(near_by_norm(run.dv, gradient.dv, tolerance, slack));
   const RowTolerance loose = {1e-4, 1e-4}, by_row = half ? RowTolerance() : loose;
   EXPECT_TRUE(near_by_rows(to_doubles(run.out), expected.out, x.d, by_row));
@@ -175,11 +179,14 @@ TEST(Attention, SumsAndMaximaAreAddedToWhatIsThere) {
   const DeviceTensor log_sum_exp({1, 2, 9}, DType::f32), scale = tensor_of({2}, DType::f32, x.scale);
   const DeviceTensor largest = tensor_of({2}, DType::f32, {0, 1000}), entropy = tensor_of({2}, DType::f32, {10, 0});
   const DeviceTensor d_scale = tensor_of({2}, DType::f32, {5, 0});
-  const ops::AttentionOutputs outputs = {out, log_sum_exp, largest, entropy};
+  const DeviceTensor place = device_tensor(std::vector<int64_t>{7, 7});
+  const ops::AttentionOutputs outputs = {out, log_sum_exp, largest, entropy, place};
   ops::attention_forward(outputs, {q, k, v, scale, {}}, {.want_entropy = true});
   ops::attention_backward({dq, dk, dv, d_scale}, d_out, outputs, {q, k, v, scale, {}}, {});
   EXPECT_EQ(to_doubles(largest)[0], to_doubles(run.largest_logit)[0]);
   EXPECT_EQ(to_doubles(largest)[1], 1000);
+  EXPECT_EQ(ops::LogitPlace::of(host_values<int64_t>(place)[0]).key, place_of(run, 0).key);
+  EXPECT_EQ(host_values<int64_t>(place)[1], 7) << "not raised";
   EXPECT_FLOAT_EQ(float(to_doubles(entropy)[0]), float(to_doubles(run.entropy)[0]) + 10);
   EXPECT_FLOAT_EQ(float(to_doubles(d_scale)[0]), float(to_doubles(run.d_scale)[0]) + 5);
   ops::attention_forward({out, log_sum_exp, largest, {}}, {q, k, v, scale, {}}, {});
@@ -226,6 +233,30 @@ TEST(Attention, HugeLogitsStayFiniteAndRight) {
   EXPECT_TRUE(near_by_norm(peaked.out, reference::attention_forward(one_key.x).out, kFloat32));
   EXPECT_FLOAT_EQ(float(to_doubles(peaked.largest_logit)[0]), 1e30f);
   EXPECT_EQ(to_doubles(peaked.out)[149 * 4], float(one_key.x.v[60 * 4]));
+}
+
+// |s| is 8 from rows 60 and 100 and of the second sequence, in keys of two tiles and with both signs: the first counts.
+TEST(Attention, OfEqualLogitsTheFirstPlaceCounts) {
+  AttentionCase problem;
+  problem.x = {.B = 2, .T_q = 150, .T_k = 150, .H = 2, .G = 1, .d = 4};
+  problem.fill(9, 0.01);
+  Attention& x = problem.x;
+  x.scale = {1, -1};
+  for (auto [row, sign] : {std::pair(100, 1), {60, -1}, {150 + 10, 1}})
+    for (int64_t h : {0, 1}) x.q[size_t((row * 2 + h) * 4)] = 2 * sign;
+  for (int64_t key : {140, 59, 3, 58, 150 + 2}) x.k[size_t(key * 4)] = 4;
+  for (Values* values : {&x.q, &x.k})
+    for (double& value : *values) value = std::abs(value) >= 1 ? value : 0;
+  const AttentionRun run = run_attention(problem);
+  for (int64_t h : {0, 1}) EXPECT_EQ(place_of(run, h), (ops::LogitPlace{kFirstSequence, 60, 3})) << h;
+  x.window = 4;
+  EXPECT_EQ(place_of(run_attention(problem), 1), (ops::LogitPlace{kFirstSequence, 60, 58}));
+  x.window = 0;
+  for (int64_t row = 0; row < 300; ++row) x.first_key.push_back(row % 150 / 75 * 75);  // row 60 sees 0 to 60
+  for (int64_t key : {3, 58, 59}) x.k[size_t(key * 4)] = 0;
+  EXPECT_EQ(place_of(run_attention(problem), 0), (ops::LogitPlace{kFirstSequence + 1, 10, 2}));
+  for (double& value : x.q) value = 0;
+  EXPECT_EQ(host_values<int64_t>(run_attention(problem).place), (std::vector<int64_t>{0, 0})) << "all are 0";
 }
 
 TEST(Attention, IdenticalLogitsGiveTheMeanAndTheEntropyOfAUniform) {
@@ -304,6 +335,9 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message({q, k, k, scale, {}}, {.causal = false, .window = 3}),
             "attention: a window of 3 keys needs a causal mask");
   EXPECT_EQ(message({q, k, k, scale, {}}, {.want_entropy = true}), "attention: entropy is missing");
+  const ops::AttentionOutputs placed = {q, log_sum_exp, scale, {}, Tensor(nullptr, {4}, DType::i64, meta)};
+  EXPECT_NO_THROW(ops::attention_forward(placed, {q, k, k, scale, {}}, {.first_sequence = (1 << 19) - 1}));
+  EXPECT_THROW(ops::attention_forward(placed, {q, k, k, scale, {}}, {.first_sequence = 1 << 19}), Error);
 }
 
 }  // namespace

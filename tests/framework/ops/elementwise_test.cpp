@@ -142,6 +142,24 @@ TEST(Sums, DoNotDependOnThreads) {
   EXPECT_EQ(std::count(squares.begin(), squares.end(), squares[0]), 4);
 }
 
+TEST(OutOfRange, CountsWhatBf16CannotTell) {
+  const float largest = kLargestBf16, least = kLeastNormalBf16;
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t n : {7, 100, 40001}) {
+      Values values(size_t(n), 1.5);
+      const double special[] = {-largest, INFINITY, -INFINITY, 0, least / 2, NAN, -least};
+      std::copy(std::begin(special), std::end(special), values.end() - 7);
+      const DeviceTensor x = tensor_of({n}, dtype, values), counts = device_tensor(std::vector<double>{10, 20});
+      add_out_of_range(counts, x);
+      EXPECT_EQ(host_values<double>(counts), (std::vector<double>{13, 22})) << name_of(dtype) << " " << n;
+    }
+  // fp32 values that bf16 has not, on both sides of the limits.
+  const Values near = {std::nextafter(largest, 0.f), std::nextafter(largest, HUGE_VALF), std::nextafter(least, 0.f)};
+  const DeviceTensor counts({2}, DType::f64);
+  add_out_of_range(counts, tensor_of({3}, DType::f32, near));
+  EXPECT_EQ(host_values<double>(counts), (std::vector<double>{1, 1}));
+}
+
 TEST(Elementwise, ErrorsNameBothValues) {
   DeviceTensor a({3}, DType::f32), b({4}, DType::f32), matrix({4, 6}, DType::f32);
   auto message = [](auto&& f) -> std::string {

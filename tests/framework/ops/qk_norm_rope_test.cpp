@@ -180,18 +180,19 @@ TEST(QkNormRope, NoneWithoutRotationCopies) {
   }
 }
 
-TEST(QkNormRope, RootMeanSquarePerHead) {
+TEST(QkNormRope, MeanSquaresOfHeadsAreAddedUp) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     QkCase c = make_case({301, 3, 2, 11}, dtype, {}, Weights::none, 44);
     QkRank rank(c, 0, 1);
-    DeviceTensor q_rms({3}, DType::f32), k_rms({2}, DType::f32);
-    ops::qk_root_mean_square(q_rms, k_rms, rank.qkv, rank.options());
+    DeviceTensor q({3}, DType::f32), k({2}, DType::f32);
+    for (int time = 0; time < 2; ++time) ops::qk_add_mean_squares(q, k, rank.qkv, rank.options());
+    auto root = [](const Tensor& sums, size_t head) { return std::sqrt(to_doubles(sums)[head] / 2); };
     for (int64_t head = 0; head < 3; ++head) {
       Values own = heads_of(c.q, 3, 11, head, 1);
-      EXPECT_NEAR(to_doubles(q_rms)[size_t(head)], norm_of(own) / std::sqrt(double(own.size())), 1e-5);
+      EXPECT_NEAR(root(q, size_t(head)), norm_of(own) / std::sqrt(double(own.size())), 1e-5);
     }
     Values last = heads_of(c.k, 2, 11, 1, 1);
-    EXPECT_NEAR(to_doubles(k_rms)[1], norm_of(last) / std::sqrt(double(last.size())), 1e-5);
+    EXPECT_NEAR(root(k, 1), norm_of(last) / std::sqrt(double(last.size())), 1e-5);
   }
 }
 

@@ -89,7 +89,7 @@ TEST(WeightDecay, LeavesGainsScalesAndBiasesAlone) {
       parallel::DataParallel reducer(parameters, run.mesh(), false);
       optim::Adamw optimizer(parameters, reducer.update_spans(), {});
       const ops::AdamwRates rates = optimizer.rates({.lr = 0.1, .decay = 0.1 * 0.1, .updates = 1});
-      optimizer.step(DeviceTensor({1}, DType::f64), device_tensor(std::vector<float>(rates.begin(), rates.end())),
+      optimizer.step(DeviceTensor({1 + 2}, DType::f64), device_tensor(std::vector<float>(rates.begin(), rates.end())),
                      device_tensor(std::vector<float>{1, 1}));
       for (const nn::Parameter& parameter : parameters.all()) {
         const std::string& name = parameter.spec.name;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "framework/ops/elementwise.h"
@@ -57,25 +58,55 @@ TEST_P(Probes, CountsOutliersOfTheStream) {
 }
 
 TEST_P(Probes, CountsParallelQueriesAndKeys) {
-  constexpr int64_t T = 48, H = 4, G = 2, d = 4;
+  constexpr int64_t T = 48, H = 4, G = 2, d = 4, kWindow = 12;
   models::Probe probe({.layers = 1, .heads = H, .length = T, .device = test_device()});
   const std::vector<float> q = random_values({2 * T, H, d}, 2), k = random_values({2 * T, G, d}, 3);
-  probe.begin_step();
-  probe.look_at_heads(0, there(q, {2 * T, H, d}), there(k, {2 * T, G, d}));
-  int64_t pairs = 0;
-  std::vector<float> parallel(H, 0);
+  std::vector<int32_t> starts(2 * T);
+  for (int64_t t = 0; t < 2 * T; ++t) starts[size_t(t)] = int32_t(t % T / 20 * 20);
+  const DeviceTensor q_there = there(q, {2 * T, H, d}), k_there = there(k, {2 * T, G, d}),
+                     starts_there = device_tensor(starts);
   auto cosine = [&](int64_t t, int64_t h, int64_t j) {
     const float *a = &q[size_t((t * H + h) * d)], *b = &k[size_t((j * G + h / 2) * d)];
     double ab = 0, aa = 0, bb = 0;
     for (int64_t i = 0; i < d; ++i) ab += a[i] * b[i], aa += a[i] * a[i], bb += b[i] * b[i];
     return ab / std::sqrt(aa * bb);
   };
-  for (int64_t t = 2; t < T; t += 3, pairs += t - 2)  // 16 queries: 2, 5, ..., 47
-    for (int64_t h = 0; h < H; ++h)
-      for (int64_t j = 0; j <= t; ++j) parallel[size_t(h)] += std::abs(cosine(t, h, j)) > 0.95;
-  EXPECT_EQ(probe.pairs(), pairs);
-  for (float count : parallel) EXPECT_GT(count, 0) << "four dims: some are parallel by chance";
-  EXPECT_EQ(host_values(probe.parallel()), parallel);
+  for (bool documents : {false, true})
+    for (int64_t window : {int64_t(0), kWindow}) {
+      float pairs = 0;
+      std::vector<float> parallel(H, 0);
+      for (int64_t t = 2; t < T; t += 3)  // 16 queries: 2, 5, ..., 47
+        for (int64_t j = 0; j <= t; ++j) {
+          if ((documents && j / 20 != t / 20) || (window > 0 && t - j >= window)) continue;
+          ++pairs;
+          for (int64_t h = 0; h < H; ++h) parallel[size_t(h)] += std::abs(cosine(t, h, j)) > 0.95;
+        }
+      probe.begin_step();
+      probe.look_at_heads(0, q_there, k_there,
+                          documents ? ConstTensor(starts_there.tensor.reshaped({2, T})) : ConstTensor(), window);
+      EXPECT_EQ(host_values(probe.pairs()), std::vector<float>{pairs});
+      EXPECT_GT(std::accumulate(parallel.begin(), parallel.end(), 0.f), 0) << "four dims: some are parallel by chance";
+      EXPECT_EQ(host_values(probe.parallel()), parallel);
+    }
+}
+
+TEST(Probe, CountsWhatLeavesTheRangeOfBf16) {
+  models::Probe probe({.layers = 1, .heads = 1, .length = 4, .device = test_device()});
+  std::vector<float> values(32, -2);
+  for (size_t i : {0, 9}) values[i] = INFINITY;
+  values[3] = -0x1.fep127f;
+  for (size_t i : {4, 5}) values[i] = 0;
+  values[31] = 0x1p-127f;
+  values[30] = 0x1p-126f;
+  DeviceTensor x({4, 8}, DType::bf16);
+  ops::convert(x, device_tensor(values).tensor.reshaped({4, 8}));
+  for (int time = 0; time < 2; ++time) {
+    probe.begin_step();
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) probe.look_at_range(0, x);
+    const HostTensor counts(probe.out_of_range());
+    EXPECT_EQ(counts.tensor().as<double>()[0], 2 * 3) << "saturated";
+    EXPECT_EQ(counts.tensor().as<double>()[1], 2 * 3) << "flushed";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Probes, ::testing::Values(DType::f32, DType::bf16),

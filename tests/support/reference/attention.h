@@ -27,8 +27,13 @@ struct Attention {
   }
 };
 
+struct AttentionPlace {
+  int64_t b = -1, t = -1, j = -1;  // sequence, query, key
+};
+
 struct AttentionResult {
   std::vector<double> out, log_sum_exp, largest_logit, entropy;  // [B, T_q, H, d], [B, H, T_q], [H], [H]
+  std::vector<AttentionPlace> place;                             // [H]: the first one of the largest logit
 };
 
 // One row: raw scores, scores after the soft-cap, probabilities. Empty probabilities where nothing is visible.
@@ -74,6 +79,7 @@ inline AttentionResult attention_forward(const Attention& x) {
   result.out.assign(x.q.size(), 0);
   result.largest_logit.assign(size_t(x.H), 0);
   result.entropy.assign(size_t(x.H), 0);
+  result.place.resize(size_t(x.H));
   for_rows(x, [&](int64_t b, int64_t t, int64_t h, const AttentionRow& row) {
     result.log_sum_exp.push_back(row.log_sum_exp);
     for (int64_t j = 0; j < x.T_k; ++j) {
@@ -81,6 +87,7 @@ inline AttentionResult attention_forward(const Attention& x) {
       const double p = row.probability[size_t(j)];
       for (int64_t c = 0; c < x.d; ++c) result.out[size_t(x.q_at(b, t, h) + c)] += p * x.v[size_t(x.k_at(b, j, h) + c)];
       double& largest = result.largest_logit[size_t(h)];
+      if (std::abs(row.raw[size_t(j)]) > largest) result.place[size_t(h)] = {b, t, j};
       largest = std::max(largest, std::abs(row.raw[size_t(j)]));
       if (p > 0) result.entropy[size_t(h)] -= p * std::log(p);
     }

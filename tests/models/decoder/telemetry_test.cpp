@@ -1,0 +1,248 @@
+// What telemetry.h5 says of whole training steps: against brute force in double on one rank, and the same numbers on
+// every split of four ranks, with documents, windows, shared gains and replicated KV heads.
+#include <gtest/gtest.h>
+
+#include "framework/data/token_writer.h"
+#include "framework/io/hdf5.h"
+#include "framework/parallel/tensor_parallel.h"
+#include "framework/train/trainer.h"
+#include "models/decoder/telemetry_hook.h"
+#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/compare.h"
+#include "tests/support/device_world.h"
+#include "tests/support/reference/attention.h"
+
+namespace keel::testing {
+namespace {
+
+constexpr int64_t kVocabulary = 997, kLength = 24, kSequences = 4, kSteps = 3, kLayers = 2, kWindow = 5;
+
+struct Layout {
+  int tensor, data;
+  bool zero;
+  int64_t micro_sequences = 1;
+  int ranks() const { return tensor * data; }
+};
+
+// By name of the array; row after row.
+using Arrays = std::map<std::string, Values>;
+
+// The same statistics from what one rank holds of a step of one micro-batch.
+class Reference : public train::Hook {
+ public:
+  Reference(models::Decoder& decoder, const train::StepBatches& batches, const data::SampleOrder& order)
+      : decoder_(decoder), batches_(batches), order_(order) {}
+
+  void start(const train::Progress&) override { remember_weights(); }
+  train::Verdict judge(const train::StepReport& report) override {
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      look_at_attention(layer, report.first_sample);
+      const nn::Attention& attention = decoder_.blocks()[size_t(layer)]->attention;
+      add_gradient("q_gain_gradient", attention.qk_norm.q_weight, attention.spec.head_dim);
+      add_gradient("k_gain_gradient", attention.qk_norm.k_weight, attention.spec.head_dim);
+      add_gradient("logit_scale_gradient", attention.logit_scale, 1);
+      add_update(layer);
+    }
+    remember_weights();
+    return {};
+  }
+
+  Arrays expected;
+
+ private:
+  void remember_weights() {
+    for (const nn::Parameter& parameter : decoder_.parameters().all())
+      before_[parameter.spec.name] = to_doubles(parameter.master);
+  }
+
+  void look_at_attention(int64_t layer, int64_t first_sample) {
+    const nn::Attention& attention = decoder_.blocks()[size_t(layer)]->attention;
+    const nn::Attention::Saved& saved = decoder_.attention_saved(layer);
+    const int64_t H = attention.heads(), G = attention.kv_heads(), d = attention.spec.head_dim;
+    reference::Attention x{.B = kSequences, .T_q = kLength, .T_k = kLength, .H = H, .G = G, .d = d};
+    x.window = attention.spec.window;
+    x.q = to_doubles(saved.q), x.k = to_doubles(saved.k), x.scale = to_doubles(saved.scale);
+    x.v.resize(x.k.size());
+    for (int32_t key : host_values<int32_t>(batches_.micro_batch(0).first_key)) x.first_key.push_back(key);
+    const reference::AttentionResult result = reference::attention_forward(x);
+    for (int64_t h = 0; h < H; ++h) {
+      expected["largest_logit"].push_back(result.largest_logit[size_t(h)]);
+      expected["entropy"].push_back(result.entropy[size_t(h)] / double(kSequences * kLength));
+      const reference::AttentionPlace& place = result.place[size_t(h)];
+      const data::SampleId sample = order_(first_sample + place.b);
+      for (int64_t number : {int64_t(sample.source), sample.sample, place.t, place.j})
+        expected["largest_logit_place"].push_back(double(number));
+    }
+    const Values qkv = to_doubles(saved.qkv);
+    for (int64_t head = 0; head < H + G; ++head) {
+      double squares = 0;
+      for (int64_t row = 0; row < kSequences * kLength; ++row)
+        for (int64_t i = 0; i < d; ++i) squares += std::pow(qkv[size_t((row * (H + 2 * G) + head) * d + i)], 2);
+      expected[head < H ? "q_rms" : "k_rms"].push_back(std::sqrt(squares / double(kSequences * kLength * d)));
+    }
+  }
+
+  void add_gradient(const std::string& name, const nn::Parameter* weight, int64_t elements) {
+    if (!weight) return;
+    const Values gradient = to_doubles(weight->gradient);
+    for (size_t i = 0; i < gradient.size(); i += size_t(elements))
+      expected[name].push_back(norm_of(Values(&gradient[i], &gradient[i] + elements)));
+  }
+
+  void add_update(int64_t layer) {
+    double change = 0, weights = 0;
+    for (const nn::Parameter& parameter : decoder_.parameters().all()) {
+      const std::string& name = parameter.spec.name;
+      if (!name.starts_with(fmt::format("blocks.{}.", layer)) || parameter.spec.shape.dims() != 2) continue;
+      if (name.ends_with("norm.weight")) continue;
+      const Values now = to_doubles(parameter.master);
+      change += std::pow(norm_of(difference(now, before_[name])), 2);
+      weights += std::pow(norm_of(now), 2);
+    }
+    expected["update_ratio"].push_back(std::sqrt(change / weights));
+  }
+
+  models::Decoder& decoder_;
+  const train::StepBatches& batches_;
+  const data::SampleOrder& order_;
+  std::map<std::string, Values> before_;
+};
+
+Arrays read_arrays(io::IoThread& io, const std::string& path) {
+  return io.run([&](io::IoContext& context) {
+    Arrays arrays;
+    const io::File file = io::File::open(context, path, io::Access::read);
+    for (const std::string& name : file.names()) {
+      const io::Dataset values = file.open_dataset(name + "/value");
+      EXPECT_EQ(values.dims()[0], uint64_t(kSteps)) << name;
+      auto take = [&](const auto& all) { arrays[name].assign(all.begin(), all.end()); };
+      values.holds<float>() ? take(values.read_all<float>()) : take(values.read_all<int64_t>());
+    }
+    return arrays;
+  });
+}
+
+struct Variant {
+  const char* name;
+  const char* text;
+};
+
+class Telemetry : public ::testing::TestWithParam<Variant> {
+ protected:
+  Telemetry() : world(device_world()) {
+    data::TokenWriter writer(folder / "tokens", kVocabulary);
+    for (int32_t i = 0, length = 1; i < 900; i += length, length = i * 7 % 23 + 1) {
+      std::vector<int32_t> document;  // no token twice: equal pairs at one distance would have equal logits
+      for (int32_t t = 0; t < length; ++t) document.push_back((i + t) * 379 % kVocabulary);
+      writer.append(document);
+      writer.end_document();
+    }
+    writer.finish();
+  }
+
+  // On as many ranks as the layout has; every group of so many does the same. What its first rank wrote; none
+  // elsewhere.
+  Arrays run(const Layout& layout, DType activation = DType::f32, Arrays* expected = nullptr) {
+    const auto ranks = world->split(world->rank() / layout.ranks(), world->rank());
+    parallel::Mesh mesh(*ranks, layout.tensor);
+    parallel::TensorParallel group(mesh.tensor());
+    const data::Dataset dataset({{folder / "tokens"}}, {.T = kLength, .vocabulary = kVocabulary, .mask = {.on = true}});
+    const data::SampleOrder order = dataset.training_order(3);
+    models::Decoder decoder(models::read_decoder_config(config::parse(
+        fmt::format("{{kind: decoder, vocab: {}, hidden: 32, layers: {}, ffn: 48, layer_pattern: [local, global], "
+                    "residual: {}, attention: {{heads: 4, head_dim: 4, window: {}, {}}}}}",
+                    kVocabulary, kLayers, activation == DType::f32 ? "fp32" : "bf16", kWindow, GetParam().text),
+        "test")));
+    decoder.allocate({.parameters = {.device = test_device(),
+                                     .activation = activation,
+                                     .tensor = mesh.tensor_position(),
+                                     .data_ranks = mesh.data().size(),
+                                     .bucket_elements = 2048},
+                      .group = &group,
+                      .batch = {layout.micro_sequences, kLength}});
+    decoder.parameters().initialise(1);
+    const int64_t rows = kSequences / layout.data;
+    train::StepBatches batches(dataset, {layout.micro_sequences, kLength, rows / layout.micro_sequences}, true,
+                               test_device());
+    train::Trainer trainer(decoder, mesh, batches, order,
+                           {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3, .total_steps = kSteps},
+                            .weight_decay = 0.1,
+                            .clip_norm = 0.1,
+                            .qk_clip_tau = 100,
+                            .total_steps = kSteps,
+                            .telemetry_every = 1,
+                            .zero = layout.zero});
+    io::IoThread io;
+    const std::string directory = folder / fmt::format("run-{}", ++runs);
+    std::filesystem::create_directories(directory);
+    train::RunFilesHook files(
+        io, {.directory = directory, .writer = ranks->rank() == 0, .tensorboard = false, .throughput = {}});
+    models::TelemetryHook telemetry(decoder, mesh, files);
+    Reference reference(decoder, batches, order);
+    trainer.add(files);
+    if (expected) trainer.add(reference);
+    trainer.add(telemetry);
+    trainer.weights_changed();
+    trainer.run();
+    if (expected) *expected = reference.expected;
+    return ranks->rank() == 0 ? read_arrays(io, directory + "/telemetry.h5") : Arrays();
+  }
+
+  data::TemporaryFolder folder;
+  std::unique_ptr<comm::Communicator> world;
+  int runs = 0;
+};
+
+// The first step's numbers; later ones differ by how the ranks' sums were rounded.
+Values first_row(const Values& all) {
+  return Values(all.begin(), all.begin() + std::ptrdiff_t(all.size() / kSteps));
+}
+
+void expect_same(const Values& actual, const Values& expected, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  if (what.starts_with("largest_logit_place")) {
+    EXPECT_EQ(actual, expected) << what;
+    return;
+  }
+  EXPECT_TRUE(near_by_norm(first_row(actual), first_row(expected), 1e-5)) << what;
+  EXPECT_TRUE(near_by_norm(actual, expected, 1e-4)) << what;
+}
+
+TEST_P(Telemetry, IsBruteForceAndTheSameOnEveryLayout) {
+  Arrays expected;
+  const Arrays whole = run({1, 1, true, kSequences}, DType::f32, &expected), one = run({1, 1, true});
+  EXPECT_EQ(expected.size(), 9u);
+  for (const auto& [name, values] : expected) expect_same(whole.at(name), values, name);
+  for (const auto& [name, values] : one)
+    if (name != "parallel") expect_same(values, whole.at(name), name + " of single sequences");  // which it looks at
+  EXPECT_GT(norm_of(one.at("parallel")), 0);
+  for (const char* name : {"stream_saturated", "stream_flushed", "weights_saturated", "weights_flushed"})
+    EXPECT_FALSE(one.contains(name)) << "fp32: " << name;
+
+  for (const Layout& layout : {Layout{1, 2, true}, {2, 1, true}, {2, 2, true}, {2, 2, false}, {4, 1, false}}) {
+    const Arrays other = run(layout);
+    if (world->rank() % layout.ranks() != 0) continue;
+    EXPECT_EQ(other.size(), one.size());
+    for (const auto& [name, values] : one)
+      expect_same(other.at(name), values, fmt::format("{} at tensor {} data {}", name, layout.tensor, layout.data));
+  }
+}
+
+TEST_P(Telemetry, OfBf16TellsWhatItsRangeLoses) {
+  const Arrays arrays = run({2, 2, true}, DType::bf16);
+  if (world->rank() != 0) return;
+  for (const char* name : {"stream_saturated", "weights_saturated", "weights_flushed"})
+    EXPECT_EQ(arrays.at(name), Values(size_t(kSteps * kLayers), 0.0)) << name;
+  // A sum of bf16 values is exactly 0 now and then.
+  EXPECT_LT(norm_of(arrays.at("stream_flushed")), 5e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Variants, Telemetry,
+    ::testing::Values(Variant{"PerHead", "kv_heads: 2"},
+                      Variant{"Shared", "kv_heads: 4, qk_norm: {weight: shared}, logit_scale: {kind: per_layer}"},
+                      Variant{"FullOneKvHead", "kv_heads: 1, qk_norm: {scope: full}"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace keel::testing
