@@ -60,10 +60,18 @@ void observe(LoadedState& state, const data::Dataset& text, int64_t sequences,
   }
 }
 
+// w of the logit scales g0 w; empty where they are fixed.
+std::span<const float> learned_scale(LoadedState& state, int64_t layer) {
+  if (state.config.model.scale_kind(layer) == nn::LogitScaleKind::fixed) return {};
+  const Tensor w = state.parameter(layer, "attention.logit_scale.weight").master;
+  return {w.as<float>(), size_t(w.elements())};
+}
+
 std::vector<models::CalibratedGains> calibrate(LoadedState& state, const data::Dataset& text, int64_t sequences) {
   constexpr int kPasses = 8;  // Newton's method doubles the digits at each
   std::vector<models::QkCalibration> layers;
-  for (int64_t layer = 0; layer < state.config.model.layers; ++layer) layers.emplace_back(state.config.model, layer);
+  for (int64_t layer = 0; layer < state.config.model.layers; ++layer)
+    layers.emplace_back(state.config.model, layer, learned_scale(state, layer));
   for (int pass = 0; pass <= kPasses; ++pass) {
     observe(state, text, sequences, layers);
     for (models::QkCalibration& layer : layers) layer.improve();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "models/decoder/block_specs.h"
+
 namespace keel::models {
 namespace {
 
@@ -11,12 +13,6 @@ namespace {
 constexpr double kRidge = 0.01;
 // No step changes a gain by more than this share of the largest one.
 constexpr double kLongestStep = 0.5;
-
-double mean_square(const float* x, int64_t d) {
-  double sum = 0;
-  for (int64_t i = 0; i < d; ++i) sum += double(x[i]) * x[i];
-  return sum / double(d);
-}
 
 // Solves the symmetric positive definite a x = b, by Cholesky's factors in place.
 std::vector<double> solve_symmetric(std::vector<double> a, std::vector<double> b) {
@@ -54,17 +50,22 @@ struct QkCalibration::Row {
   int64_t keys, key_stride;
 };
 
-QkCalibration::QkCalibration(const DecoderConfig& config, int64_t layer)
+QkCalibration::QkCalibration(const DecoderConfig& config, int64_t layer, std::span<const float> scale)
     : heads_(config.attention.heads),
       kv_heads_(config.kv_heads()),
       d_(config.head_dim()),
       rotated_(config.layer_has_rope(layer) ? config.rotated_features() : 0),
       units_(d_ - rotated_ / 2),
       window_(config.layer_kind(layer) == LayerKind::local ? config.attention.window.value_or(0) : 0),
+      amplitude_(rope_amplitude(config, layer)),
       scale_(config.initial_scale(layer)),
       softcap_(config.attention.logit_softcap.value_or(0)),
       sums_(size_t(heads_)),
-      k_squares_(size_t(kv_heads_)) {}
+      k_squares_(size_t(kv_heads_)) {
+  require(scale.size() <= 1 || int64_t(scale.size()) == heads_, "{} scales of {} heads", scale.size(), heads_);
+  for (size_t h = 0; h < sums_.size(); ++h)
+    sums_[h].scale = scale_ * (scale.empty() ? 1 : double(scale[scale.size() == 1 ? 0 : h]));
+}
 
 // A rotated pair is one unit, a feature that does not turn another.
 int64_t QkCalibration::unit_of(int64_t feature) const {
@@ -72,26 +73,34 @@ int64_t QkCalibration::unit_of(int64_t feature) const {
   return feature < half ? feature : feature - half;
 }
 
+// Of a row before its rotation, which a norm will see.
+double QkCalibration::mean_square(const float* x) const {
+  double turned = 0, other = 0;
+  for (int64_t i = 0; i < rotated_; ++i) turned += double(x[i]) * x[i];
+  for (int64_t i = rotated_; i < d_; ++i) other += double(x[i]) * x[i];
+  return (turned / (amplitude_ * amplitude_) + other) / double(d_);
+}
+
 double QkCalibration::capped(double s) const {
   return softcap_ > 0 ? softcap_ * std::tanh(s / softcap_) : s;
 }
 
 void QkCalibration::add_row(Head& head, const Row& row) const {
-  const double q_square = mean_square(row.q, d_);
+  const double q_square = mean_square(row.q);
   head.q_squares += q_square;
   if (head.c.empty()) return;
   const size_t m = size_t(units_), keys = size_t(row.keys);
   std::vector<double> x(keys * m), before(keys), after(keys), mean(m);
   for (size_t j = 0; j < keys; ++j) {
     const float* k = row.k + int64_t(j) * row.key_stride;
-    const double sizes = std::sqrt(q_square * mean_square(k, d_)) + 1e-30;
+    const double sizes = std::sqrt(q_square * mean_square(k)) + 1e-30;
     double dot = 0;
     for (int64_t i = 0; i < d_; ++i) {
       dot += double(row.q[i]) * k[i];
       x[j * m + size_t(unit_of(i))] += double(row.q[i]) * k[i] / sizes;
     }
     const double s = std::inner_product(head.c.begin(), head.c.end(), x.begin() + ptrdiff_t(j * m), 0.0);
-    before[j] = capped(scale_ * dot);
+    before[j] = capped(head.scale * dot);
     after[j] = capped(s);
     const double slope = softcap_ > 0 ? 1 - std::pow(after[j] / softcap_, 2) : 1;
     for (size_t i = 0; i < m; ++i) x[j * m + i] *= slope;
@@ -118,7 +127,7 @@ void QkCalibration::add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn:
     int64_t first = first_key.defined() ? first_key.as<int32_t>()[row] : 0;
     if (window_ > 0) first = std::max(first, t - window_ + 1);
     for (int64_t g = 0; g < kv_heads_; ++g)
-      k_squares_[size_t(g)] += mean_square(k.as<float>() + (row * kv_heads_ + g) * d_, d_);
+      k_squares_[size_t(g)] += mean_square(k.as<float>() + (row * kv_heads_ + g) * d_);
 #pragma omp parallel for schedule(static)
     for (int64_t h = 0; h < heads_; ++h) {
       const int64_t g = h / (heads_ / kv_heads_);
@@ -156,7 +165,7 @@ void QkCalibration::improve() {
     Head& head = sums_[size_t(h)];
     if (passes_ == 0) {
       const double k_square = k_squares_[size_t(h / (heads_ / kv_heads_))];
-      head.c.assign(m, scale_ * std::sqrt(head.q_squares * k_square) / double(rows_));
+      head.c.assign(m, head.scale * std::sqrt(head.q_squares * k_square) / double(rows_));
     } else {
       if (head.divergence < head.least) head.best = head.c;
       head.least = std::min(head.least, head.divergence);

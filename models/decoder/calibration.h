@@ -1,8 +1,9 @@
 // Gains and logit scales that put QK-Norm (rms, scope head) into attention trained without it, changing attention as
 // little as it can be changed:
 //
-//   before   s = g0 q . k          after   s' = g0 w[h] (gamma_q[h] q^) . (gamma_k[g] k^)     q^ = q / rms(q)
+//   before   s = g[h] q . k        after   s' = g0 w[h] (gamma_q[h] q^) . (gamma_k[g] k^)     q^ = q / rms(q)
 //
+// where rms(q) is that of the row before its rotation: an amplitude of the rotation (YaRN) multiplies s' as it does s.
 // A norm keeps directions and loses lengths, so s' is a sum over rotated pairs i of c_i (q^ . k^)_i, and the divergence
 // of softmax(s') from softmax(s), summed over rows of real text, is a convex function of each head's c: Newton's
 // method, one pass over the text per step. Gains within a rotated pair are equal, so that they commute with the
@@ -22,8 +23,8 @@ struct CalibratedGains {
 
 class QkCalibration {
  public:
-  // Of one layer of the unnormalised model.
-  QkCalibration(const DecoderConfig& config, int64_t layer);
+  // Of one layer of the unnormalised model; `scale` [H], [1] or empty: its learned w, g = g0 w.
+  QkCalibration(const DecoderConfig& config, int64_t layer, std::span<const float> scale = {});
 
   // One micro-batch on one rank: fp32 q [n, H, d] and k [n, G, d], rotated, as attention was given them; first_key as
   // in TokenBatch, or undefined.
@@ -35,6 +36,7 @@ class QkCalibration {
 
  private:
   struct Head {
+    double scale = 0;                       // g
     std::vector<double> c, best;            // [m]; empty before the first pass has ended
     std::vector<double> gradient, hessian;  // [m], [m, m] of the pass at hand
     double divergence = 0, least = HUGE_VAL;
@@ -43,12 +45,13 @@ class QkCalibration {
   struct Row;
 
   int64_t unit_of(int64_t feature) const;
+  double mean_square(const float* x) const;
   double capped(double s) const;
   void add_row(Head& head, const Row& row) const;
   void step(Head& head) const;
 
   int64_t heads_, kv_heads_, d_, rotated_, units_, window_;
-  double scale_, softcap_;
+  double amplitude_, scale_, softcap_;  // m, g0
   std::vector<Head> sums_;
   std::vector<double> k_squares_;
   int64_t rows_ = 0, passes_ = 0;

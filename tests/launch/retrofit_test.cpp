@@ -52,6 +52,17 @@ TEST_F(Retrofit, PutsQkNormIn) {
   EXPECT_THAT(keel("convert --retrofit qk_norm=l2 " + base + " out.h5").output, HasSubstr("qk_norm=rms is known"));
 }
 
+// A rotation that multiplies, and a scale that was learned, do so before and after.
+TEST_F(Retrofit, KnowsAmplitudesAndLearnedScales) {
+  succeed(
+      std::string(kBaseline) +
+      "model.rope.scaling.kind=yarn model.rope.scaling.attention_factor=3 model.attention.logit_scale.kind=per_layer "
+      "train.steps=40");
+  const std::string base = checkpoint("base", 40);
+  succeed("convert --retrofit qk_norm=rms --data corpus-valid " + base + " fitted.h5");
+  EXPECT_NEAR(loss_of("fitted.h5"), loss_of(base), 0.1 * loss_of(base));
+}
+
 // The same model in fewer words: the loss is the same, whatever form the gains and the scale had.
 TEST_F(Retrofit, FoldsScalesIntoGains) {
   const char* forms[] = {"model.attention.qk_norm.weight=per_head",

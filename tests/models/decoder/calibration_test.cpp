@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "framework/base/rng.h"
+#include "framework/ops/qk_norm_rope.h"
 #include "framework/tensor/buffer.h"
+#include "models/decoder/block_specs.h"
 
 namespace keel::models {
 namespace {
@@ -30,13 +33,54 @@ class Calibration : public ::testing::Test {
         for (int64_t i = 0; i < d; ++i) x[i] = float(length * noise(i) / std::sqrt(square) * (i % 2 ? 1.5 : 1));
       }
   }
-  CalibratedGains calibrated(int passes) {
-    QkCalibration calibration(config_, 0);
+  CalibratedGains calibrated(int passes, const std::vector<float>& scale = {}) {
+    QkCalibration calibration(config_, 0, scale);
     for (int pass = 0; pass < passes; ++pass) {
       calibration.add(q_, k_, {}, {1, T});
       calibration.improve();
     }
     return calibration.gains();
+  }
+
+  void make_lengths_equal() {
+    for (float* x : {q_.tensor.as<float>(), k_.tensor.as<float>()}) {
+      const int64_t rows = T * (x == q_.tensor.as<float>() ? H : G);
+      for (int64_t row = 0; row < rows; ++row) {
+        double square = 0;
+        for (int64_t i = 0; i < d; ++i) square += x[row * d + i] * x[row * d + i];
+        for (int64_t i = 0; i < d; ++i) x[row * d + i] *= float(5 / std::sqrt(square));
+      }
+    }
+  }
+
+  // q and k as attention is given them: normalised with these gains where there are any, then rotated.
+  struct Rows {
+    OwnedTensor q{{T, H, d}, DType::f32}, k{{T, G, d}, DType::f32};
+  };
+  Rows rotated(const CalibratedGains* gains) {
+    OwnedTensor qkv({T, (H + 2 * G) * d}, DType::f32), rope({T, config_.rotated_features()}, DType::f32),
+        positions({T}, DType::i32);
+    ops::rope_table(rope, config_.rope.theta, rope_scaling(config_, LayerKind::global));
+    for (int64_t t = 0; t < T; ++t) {
+      positions.tensor.as<int32_t>()[t] = int32_t(t);
+      float* row = qkv.tensor.as<float>() + t * (H + 2 * G) * d;
+      std::copy_n(q_.tensor.as<float>() + t * H * d, H * d, row);
+      std::copy_n(k_.tensor.as<float>() + t * G * d, G * d, row + H * d);
+    }
+    ConstTensor q_gain, k_gain;
+    if (gains) {
+      q_gain = ConstTensor(gains->q.data(), {H, d}, DType::f32);
+      k_gain = ConstTensor(gains->k.data(), {G, d}, DType::f32);
+    }
+    Rows rows;
+    ops::qk_norm_rope_forward(rows.q, rows.k, {qkv, q_gain, k_gain, rope, positions}, {},
+                              {.heads = H,
+                               .kv_heads = G,
+                               .head_dim = d,
+                               .rotated = config_.rotated_features(),
+                               .kind = gains ? ops::QkNormKind::rms : ops::QkNormKind::none,
+                               .eps = 0});
+    return rows;
   }
 
   // Nats per row between the attention before and after, on its own terms.
@@ -70,24 +114,59 @@ class Calibration : public ::testing::Test {
     return sum / double(T * H);
   }
 
-  DecoderConfig config_ = read_decoder_config(config::parse(
-      "{hidden: 32, layers: 1, ffn: 8, vocab: 9, attention: {heads: 4, kv_heads: 2, qk_norm: {kind: none}}}", "test"));
+  static double product(const Rows& rows, int64_t h, int64_t t, int64_t j) {
+    const float *q = rows.q.tensor.as<float>() + (t * H + h) * d,
+                *k = rows.k.tensor.as<float>() + (j * G + h / (H / G)) * d;
+    return std::inner_product(q, q + d, k, 0.0);
+  }
+
+  static DecoderConfig with_rope(const std::string& rope) {
+    return read_decoder_config(config::parse(
+        "{hidden: 32, layers: 1, ffn: 8, vocab: 9, attention: {heads: 4, kv_heads: 2, qk_norm: {kind: none}}, rope: " +
+            rope + "}",
+        "test"));
+  }
+
+  DecoderConfig config_ = with_rope("{}");
   OwnedTensor q_{{T, H, d}, DType::f32}, k_{{T, G, d}, DType::f32};
 };
 
 TEST_F(Calibration, EqualLengthsLoseNothing) {
   fill(0);
-  for (float* x : {q_.tensor.as<float>(), k_.tensor.as<float>()}) {
-    const int64_t rows = T * (x == q_.tensor.as<float>() ? H : G);
-    for (int64_t row = 0; row < rows; ++row) {
-      double square = 0;
-      for (int64_t i = 0; i < d; ++i) square += x[row * d + i] * x[row * d + i];
-      for (int64_t i = 0; i < d; ++i) x[row * d + i] *= float(5 / std::sqrt(square));
-    }
-  }
+  make_lengths_equal();
   const CalibratedGains gains = calibrated(2);
   EXPECT_LT(gains.divergence, 1e-9);
   EXPECT_LT(divergence(gains), 1e-9);
+}
+
+// Rows of equal length lose nothing, whatever turns them and however their heads were scaled: every logit is what it
+// was.
+TEST_F(Calibration, KnowsAmplitudesAndLearnedScales) {
+  fill(0);
+  make_lengths_equal();
+  const std::vector<float> per_head = {0.5f, 2, 1.25f, -1}, one = {1.5f}, none;
+  for (const char* rope : {"{scaling: {kind: yarn, factor: 16, original_positions: 8}}",
+                           "{fraction: 0.5, scaling: {kind: yarn, factor: 16, original_positions: 8}}",
+                           "{scaling: {kind: yarn, factor: 4, attention_factor: 0.8}}", "{}"})
+    for (const std::vector<float>* w : {&none, &one, &per_head}) {
+      config_.rope = with_rope(rope).rope;
+      const Rows before = rotated(nullptr);
+      const double g0 = config_.initial_scale(0);
+      QkCalibration calibration(config_, 0, *w);
+      for (int pass = 0; pass < 2; ++pass) {
+        calibration.add(before.q, before.k, {}, {1, T});
+        calibration.improve();
+      }
+      const CalibratedGains gains = calibration.gains();
+      const Rows after = rotated(&gains);
+      for (int64_t h = 0; h < H; ++h)
+        for (int64_t t = 0; t < T; ++t)
+          for (int64_t j = 0; j <= t; ++j) {
+            const double scale = w->empty() ? 1 : (*w)[w->size() == 1 ? 0 : size_t(h)];
+            const double s = g0 * scale * product(before, h, t, j);
+            EXPECT_NEAR(g0 * gains.scale[size_t(h)] * product(after, h, t, j), s, 1e-4) << rope << " head " << h;
+          }
+    }
 }
 
 TEST_F(Calibration, ComesCloserThanOneFactor) {
