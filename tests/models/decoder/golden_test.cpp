@@ -91,7 +91,7 @@ TEST_P(Golden, LossAndEveryGradient) {
     for (int64_t h = 0; h < H; ++h) {
       const double largest = golden["largest_logit"][layer][first + h], entropy = golden["entropy"][layer][first + h];
       EXPECT_NEAR(largest_logit[size_t(layer * H + h)], largest, 1e-5 * largest);
-      EXPECT_NEAR(entropies[size_t(layer * H + h)] / double(heads.rows), entropy, 1e-5 * entropy + 1e-6);
+      EXPECT_NEAR(entropies[size_t(layer * H + h)] / double(ids.B * ids.T), entropy, 1e-5 * entropy + 1e-6);
     }
 }
 

@@ -71,7 +71,8 @@ class Graphs : public ::testing::TestWithParam<std::tuple<DType, const char*>> {
     const auto [activation, block] = GetParam();
     parallel::Mesh mesh(*world, 1);
     parallel::TensorParallel group(mesh.tensor());
-    const data::Dataset dataset({{folder / "tokens"}}, {.T = kLength, .vocabulary = kVocabulary, .mask = {.on = true}});
+    const data::Dataset dataset({{folder / "tokens"}},
+                                {.T = kLength, .vocabulary = kVocabulary, .document_mask = true});
     const data::SampleOrder order = dataset.training_order(3);
     CountedDecoder decoder(models::read_decoder_config(config::parse(
         fmt::format("{{kind: decoder, vocab: {}, hidden: 32, layers: 2, ffn: 48, {}}}", kVocabulary, block), "test")));

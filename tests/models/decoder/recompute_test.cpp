@@ -55,7 +55,7 @@ Left two_micro_steps(comm::Communicator& world, const Model& model, const char* 
   for (const nn::Parameter& parameter : run.decoder.parameters().all())
     left.gradients.push_back(host_values(parameter.gradient));
   const nn::ModelTelemetry& telemetry = run.decoder.telemetry();
-  for (const Tensor& part : {telemetry.largest_logit, telemetry.entropy, telemetry.q_rms, telemetry.k_rms})
+  for (const Tensor& part : {telemetry.largest_logit, telemetry.entropy, telemetry.q_squares, telemetry.k_squares})
     left.telemetry.push_back(host_values(part));
   left.activation_bytes = run.decoder.activation_bytes();
   return left;

@@ -146,7 +146,8 @@ class Telemetry : public ::testing::TestWithParam<Variant> {
     const auto ranks = world->split(world->rank() / layout.ranks(), world->rank());
     parallel::Mesh mesh(*ranks, layout.tensor);
     parallel::TensorParallel group(mesh.tensor());
-    const data::Dataset dataset({{folder / "tokens"}}, {.T = kLength, .vocabulary = kVocabulary, .mask = {.on = true}});
+    const data::Dataset dataset({{folder / "tokens"}},
+                                {.T = kLength, .vocabulary = kVocabulary, .document_mask = true});
     const data::SampleOrder order = dataset.training_order(3);
     models::Decoder decoder(models::read_decoder_config(config::parse(
         fmt::format("{{kind: decoder, vocab: {}, hidden: 32, layers: {}, ffn: 48, layer_pattern: [local, global], "
