@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "framework/base/error.h"
 #include "framework/io/foreign_json.h"
 
 namespace keel::checkpoints::safetensors {
