@@ -41,6 +41,14 @@ std::string llmc() {
   return bytes;
 }
 
+std::string safetensors_file() {
+  const std::string header = R"({"__metadata__": {"format": "pt"},)"
+                             R"( "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},)"
+                             R"( "b": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]}})";
+  const uint64_t bytes = header.size();
+  return std::string(reinterpret_cast<const char*>(&bytes), sizeof bytes) + header + std::string(32, '\1');
+}
+
 class Fuzz : public ::testing::TestWithParam<Target> {
  protected:
   Fuzz() {
@@ -63,6 +71,9 @@ class Fuzz : public ::testing::TestWithParam<Target> {
     if (name == "json_lines")
       return "{\"event\":\"skip\",\"step\":9,\"loss\":\"nan\"}\n{\"step\":11,\"lasting\":true}\n{\"st";
     if (name == "recovery") return R"({"gone_back_to":[5,5],"fallbacks_taken":1,"last_trouble":9,"left_out":[[3,9]]})";
+    if (name == "safetensors") return safetensors_file();
+    if (name == "foreign_config") return io::slurp(KEEL_GOLDEN "/families/gemma3/config.json");
+    if (name == "tokenizer") return io::slurp(KEEL_GOLDEN "/tokenizers/llama3/tokenizer.json");
     const io::Scratch scratch;
     if (name == "token_index") {
       data::TokenWriter writer(scratch / "pair", 300);

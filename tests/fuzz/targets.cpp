@@ -8,10 +8,13 @@
 
 #include "checkpoints/reader.h"
 #include "checkpoints/recovery.h"
+#include "checkpoints/safetensors/model_files.h"
 #include "framework/base/error.h"
 #include "framework/data/token_file.h"
+#include "framework/data/tokenizer.h"
 #include "framework/io/jsonl.h"
 #include "launch/run_setup.h"
+#include "models/decoder/hugging_face.h"
 
 namespace keel::fuzz {
 namespace {
@@ -102,6 +105,35 @@ void recovery(Bytes bytes) {
   static const auto world = comm::make_self_communicator();
   file("recovery.json", bytes);
   read([&] { checkpoints::Recovery(*world, {.directory = folder(), .fallbacks = 2}).may_roll_back(3); });
+}
+
+void safetensors(Bytes bytes) {
+  const std::string path = file("model.safetensors", bytes);
+  read([&] {
+    const checkpoints::safetensors::ModelFiles files(path);
+    for (const std::string& name : files.names()) {
+      std::vector<float> values(size_t(files.find(name)->elements()));
+      files.read(name, 0, values);
+    }
+  });
+}
+
+void foreign_config(Bytes bytes) {
+  read([&] { models::read_hugging_face_config({bytes.data(), bytes.size()}, "config.json"); });
+}
+
+void tokenizer(Bytes bytes) {
+  static const std::string beside = R"({"eos_token": "<|end|>"})";
+  file("tokenizer_config.json", beside);
+  const std::string path = file("tokenizer.json", bytes);
+  read([&] {
+    const auto tokenizer = data::tokenizer_at(path);
+    std::vector<int32_t> ids;
+    tokenizer->begin_document(ids);
+    tokenizer->encode("It's the norm of a query, 42 times.\n  <|end|> \xff", ids);
+    std::string text;
+    tokenizer->decode(ids, text);
+  });
 }
 
 }  // namespace keel::fuzz

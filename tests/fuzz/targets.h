@@ -21,13 +21,19 @@ void checkpoint(Bytes bytes);
 // metrics.jsonl, events.jsonl, as a resumed run reads them; recovery.json.
 void json_lines(Bytes bytes);
 void recovery(Bytes bytes);
+// Of models made elsewhere: model.safetensors, config.json, tokenizer.json.
+void safetensors(Bytes bytes);
+void foreign_config(Bytes bytes);
+void tokenizer(Bytes bytes);
 
 struct Target {
   const char* name;
   void (*run)(Bytes);
 };
 inline constexpr Target kTargets[] = {
-    {"config", config},         {"token_index", token_index}, {"token_npy", token_npy}, {"token_llmc", token_llmc},
-    {"checkpoint", checkpoint}, {"json_lines", json_lines},   {"recovery", recovery}};
+    {"config", config},         {"token_index", token_index}, {"token_npy", token_npy},
+    {"token_llmc", token_llmc}, {"checkpoint", checkpoint},   {"json_lines", json_lines},
+    {"recovery", recovery},     {"safetensors", safetensors}, {"foreign_config", foreign_config},
+    {"tokenizer", tokenizer}};
 
 }  // namespace keel::fuzz
