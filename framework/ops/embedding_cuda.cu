@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(kThreads) look_up(Y* y, const T* table, const 
 
 constexpr int kTile = 2048;        // positions looked through at a time
 constexpr int kListThreads = 128;  // of a block of the backward pass
+constexpr int kAhead = 4;          // positions whose values are on their way at a time
 constexpr int kWarps = kListThreads / device::kWarp;
 constexpr size_t kListBytes = (2 * kTile + kWarps) * sizeof(int);
 
@@ -83,17 +84,25 @@ __global__ void __launch_bounds__(kListThreads)
     if (column < at.columns) {
       float sums[N];
       int64_t current = -1;
-      for (int e = 0; e < length; ++e) {
-        float values[N];
-        load(values, dy + (begin + list.position[e]) * at.values_stride + column);
-        const int64_t row = list.row[e];
-        if (row != current) {
-          if (current >= 0) store(d_table + current * at.table_stride + column, sums);
-          load(sums, d_table + row * at.table_stride + column);
-          current = row;
+      for (int first = 0; first < length; first += kAhead) {
+        float values[kAhead][N];
+#pragma unroll
+        for (int e = 0; e < kAhead; ++e) {
+          const int from = first + e < length ? first + e : length - 1;
+          load(values[e], dy + (begin + list.position[from]) * at.values_stride + column);
         }
 #pragma unroll
-        for (int j = 0; j < N; ++j) sums[j] = fmaf(values[j], at.factor, sums[j]);
+        for (int e = 0; e < kAhead; ++e) {
+          if (first + e == length) break;
+          const int64_t row = list.row[first + e];
+          if (row != current) {
+            if (current >= 0) store(d_table + current * at.table_stride + column, sums);
+            load(sums, d_table + row * at.table_stride + column);
+            current = row;
+          }
+#pragma unroll
+          for (int j = 0; j < N; ++j) sums[j] = fmaf(values[e][j], at.factor, sums[j]);
+        }
       }
       if (current >= 0) store(d_table + current * at.table_stride + column, sums);
     }
