@@ -34,6 +34,7 @@ train::TrainerOptions trainer_options(const config::RunConfig& run) {
   options.telemetry_every = run.telemetry.every.value_or(0);
   options.zero = run.parallel.zero;
   options.graphs = run.train.graphs;
+  if (run.optimizer.rounding == config::RoundingKind::stochastic) options.rounding_seed = uint64_t(run.seed);
   return options;
 }
 

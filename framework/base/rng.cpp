@@ -23,18 +23,6 @@ double polynomial(const double (&c)[8], double x) {
 
 }  // namespace
 
-std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter, uint64_t stream) {
-  std::array<uint32_t, 4> x = {uint32_t(counter), uint32_t(counter >> 32), uint32_t(stream), uint32_t(stream >> 32)};
-  uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    uint64_t a = uint64_t(0xD2511F53u) * x[0], b = uint64_t(0xCD9E8D57u) * x[2];
-    x = {uint32_t(b >> 32) ^ x[1] ^ k0, uint32_t(b), uint32_t(a >> 32) ^ x[3] ^ k1, uint32_t(a)};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return x;
-}
-
 uint64_t key_of(uint64_t seed, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, then mixed with the seed
   for (char c : name) hash = (hash ^ uint8_t(c)) * 0x100000001b3u;

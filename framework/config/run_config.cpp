@@ -14,6 +14,9 @@ std::vector<std::string> enum_names(DeviceKind) {
 std::vector<std::string> enum_names(OptimizerKind) {
   return {"adamw"};
 }
+std::vector<std::string> enum_names(RoundingKind) {
+  return {"nearest", "stochastic"};
+}
 std::vector<std::string> enum_names(DecayKind) {
   return {"lr", "independent"};
 }
@@ -111,6 +114,11 @@ void describe(Fields& fields, OptimizerConfig& c) {
               .range = above(0),
               .on_resume = changeable,
               .synonyms = {"grad_clip", "gradient_clipping", "max_norm", "max_grad_norm"}});
+  fields.add("rounding", c.rounding,
+             {.doc = "Of bf16 compute copies. stochastic: up or down by chance, so that their mean over updates is the "
+                     "fp32 master weight; the same bits at every layout. No effect in fp32, which has no copies.",
+              .on_resume = changeable,
+              .synonyms = {"stochastic_rounding"}});
 }
 
 void describe(Fields& fields, ScheduleConfig& c) {

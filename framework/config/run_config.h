@@ -18,6 +18,7 @@ namespace keel::config {
 enum class Precision { bf16, fp32 };
 enum class DeviceKind { cpu, cuda };
 enum class OptimizerKind { adamw };
+enum class RoundingKind { nearest, stochastic };
 enum class DecayKind { lr, independent };
 enum class ScheduleKind { cosine, wsd, constant };
 enum class ResumeFrom { automatic, none };
@@ -50,6 +51,7 @@ struct OptimizerConfig {
   double weight_decay = 0.1;
   DecayKind decay = DecayKind::lr;
   std::optional<double> clip_norm = 1.0;
+  RoundingKind rounding = RoundingKind::nearest;
 };
 
 struct ScheduleConfig {
@@ -187,6 +189,7 @@ struct RunConfig {
 std::vector<std::string> enum_names(Precision);
 std::vector<std::string> enum_names(DeviceKind);
 std::vector<std::string> enum_names(OptimizerKind);
+std::vector<std::string> enum_names(RoundingKind);
 std::vector<std::string> enum_names(DecayKind);
 std::vector<std::string> enum_names(ScheduleKind);
 std::vector<std::string> enum_names(ResumeFrom);

@@ -30,6 +30,15 @@ int64_t Parameter::shard_offset() const {
   return tensor.index / placement.replicas * local[placement.dim];
 }
 
+Parameter::Runs Parameter::runs() const {
+  const Shape& logical = spec.shape;
+  if (logical == local) return {local.elements(), local.elements(), 0};
+  const int dim = placement.dim;
+  int64_t inner = 1;
+  for (int i = dim + 1; i < local.dims(); ++i) inner *= local[i];
+  return {local[dim] * inner, logical[dim] * inner, shard_offset() * inner};
+}
+
 bool Parameter::first_replica() const {
   return placement.kind == Placement::Kind::shard ? tensor.index % placement.replicas == 0 : tensor.index == 0;
 }
@@ -128,7 +137,18 @@ void ParameterSet::initialise(uint64_t seed) {
 
 void ParameterSet::round_to_compute() {
   for (ParameterArena& arena : arenas_)
-    if (arena.compute_dtype != DType::f32) ops::convert(arena.compute, arena.master);
+    if (arena.compute_dtype != DType::f32 && !rounds_stochastically()) ops::convert(arena.compute, arena.master);
+  for (size_t i = 0; i < roundings_.size(); ++i)
+    if (const Parameter& parameter = parameters_[i]; parameter.compute.dtype() == DType::bf16)
+      ops::round_stochastically(parameter.compute, parameter.master, roundings_[i]);
+}
+
+void ParameterSet::round_stochastically(uint64_t seed, ConstTensor updates, ConstTensor gate) {
+  roundings_.clear();
+  for (const Parameter& parameter : parameters_) {
+    const auto [run, stride, offset] = parameter.runs();
+    roundings_.push_back({key_of(seed, "rounding/" + parameter.spec.name), updates, gate, run, stride, offset});
+  }
 }
 
 void ParameterSet::zero_gradients() {
@@ -142,14 +162,8 @@ int64_t ParameterSet::logical_elements() const {
 }
 
 void for_each_run(const Parameter& parameter, const std::function<void(int64_t, int64_t, int64_t)>& f) {
-  const Shape &logical = parameter.spec.shape, &local = parameter.local;
-  if (logical == local) return f(0, 0, local.elements());
-  int dim = parameter.placement.dim;
-  int64_t outer = 1, inner = 1;
-  for (int i = 0; i < dim; ++i) outer *= local[i];
-  for (int i = dim + 1; i < local.dims(); ++i) inner *= local[i];
-  int64_t run = local[dim] * inner;
-  for (int64_t o = 0; o < outer; ++o) f((o * logical[dim] + parameter.shard_offset()) * inner, o * run, run);
+  const auto [size, stride, offset] = parameter.runs();
+  for (int64_t run = 0; run * size < parameter.local.elements(); ++run) f(run * stride + offset, run * size, size);
 }
 
 Tensor stacked(std::span<Parameter* const> parameters, Tensor Parameter::*part) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/ops/stochastic_rounding.h"
 #include "framework/tensor/buffer.h"
 
 namespace keel::nn {
@@ -64,6 +65,11 @@ struct Parameter {
 
   // Where the shard begins in the logical tensor, along placement.dim (0 where it is whole).
   int64_t shard_offset() const;
+  // How the shard's elements lie in the logical tensor: run i of them is [i * stride + offset, + size) there.
+  struct Runs {
+    int64_t size, stride, offset;
+  };
+  Runs runs() const;
   // The rank that speaks for this piece where several hold it: counted once in norms, written once in checkpoints.
   bool first_replica() const;
 };
@@ -106,6 +112,10 @@ class ParameterSet {
   void initialise(uint64_t seed);
   // compute = rounded master, for arenas that keep a copy.
   void round_to_compute();
+  // From here on not to the nearest value, but stochastically (ops/stochastic_rounding.h). updates [1] int64, made
+  // before the step at hand, and that step's gate [2] fp32 lie where the parameters do, and outlive this.
+  void round_stochastically(uint64_t seed, ConstTensor updates, ConstTensor gate);
+  bool rounds_stochastically() const { return !roundings_.empty(); }
   void zero_gradients();
 
   std::deque<Parameter>& all() { return parameters_; }
@@ -120,6 +130,7 @@ class ParameterSet {
 
   std::deque<Parameter> parameters_;
   std::vector<ParameterArena> arenas_;
+  std::vector<ops::StochasticRounding> roundings_;  // of each parameter, or none
 };
 
 // Calls f(logical_index, local_index, count) for each contiguous run of the shard in the logical tensor (row-major).

@@ -13,6 +13,7 @@
 #include "framework/ops/probe_cuda.h"
 #include "framework/ops/qk_clip_cuda.h"
 #include "framework/ops/qk_norm_rope_cuda.h"
+#include "framework/ops/stochastic_rounding_cuda.h"
 #include "framework/ops/update_gate_cuda.h"
 
 namespace keel::ops::cuda {
@@ -134,6 +135,9 @@ void scale_rows(Tensor, ConstTensor, float) {
   refuse();
 }
 void clamp(Tensor, float, float) {
+  refuse();
+}
+void round_stochastically(Tensor, ConstTensor, const StochasticRounding&) {
   refuse();
 }
 void update_gate(Tensor, Tensor, const UpdateGateInputs&, double) {

@@ -23,7 +23,7 @@ void Adamw::step(Tensor change, ConstTensor rates, ConstTensor gate) {
     nn::ParameterArena& arena = parameters_.arenas()[span.arena];
     auto part = [&](Tensor whole) { return whole.slice(0, span.begin, span.end); };
     ops::AdamwState state{part(arena.master), moment1(i), moment2(i), {}};
-    if (arena.compute_dtype != DType::f32) state.compute = part(arena.compute);
+    if (arena.compute_dtype != DType::f32 && !parameters_.rounds_stochastically()) state.compute = part(arena.compute);
     const Tensor sum = span.counted ? change.slice(0, span.layer + 1, span.layer + 2) : uncounted_.tensor;
     ops::adamw(sum, state, part(arena.gradient), {rates, gate, arena.decayed}, options_);
   }

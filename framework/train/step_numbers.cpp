@@ -9,7 +9,7 @@ Shape gathered(const Tensor& own, int64_t ranks) {
 
 // All pairs, with room for their alignment.
 int64_t capacity_bytes(const nn::ModelTelemetry& own, int64_t ranks) {
-  int64_t bytes = 10 * 64;
+  int64_t bytes = 11 * 64;
   for (const Tensor& part : {own.largest_logit, own.entropy, own.q_squares, own.k_squares})
     bytes += 64 + 4 * gathered(part, ranks).elements();
   return bytes + 8 * own.largest_logit.size(0);
@@ -23,6 +23,7 @@ StepNumbers::StepNumbers(const nn::ModelTelemetry& own, const parallel::Mesh& me
   sums = block_.take({5}, DType::f64);
   limits = block_.take({3}, DType::f64);
   rates = block_.take({3}, DType::f32);
+  updates = block_.take({1}, DType::i64);
   factor = block_.take({1}, DType::f32);
   own_sums = block_.take({5}, DType::f64);
   squares = block_.take({1}, DType::f64);

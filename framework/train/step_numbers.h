@@ -22,10 +22,11 @@ class StepNumbers {
  public:
   using Pair = Mirrored::Pair;
   // The host's, before the step.
-  Pair sums;    // [5] fp64: ops::CrossEntropySums, then whether a stop was asked for; then summed over all ranks
-  Pair limits;  // [3] fp64: StepLimits
-  Pair rates;   // [3] fp32: ops::AdamwRates
-  Pair factor;  // [1] fp32: 1 / counted tokens of the global batch
+  Pair sums;     // [5] fp64: ops::CrossEntropySums, then whether a stop was asked for; then summed over all ranks
+  Pair limits;   // [3] fp64: StepLimits
+  Pair rates;    // [3] fp32: ops::AdamwRates
+  Pair updates;  // [1] int64: made so far
+  Pair factor;   // [1] fp32: 1 / counted tokens of the global batch
   // The device's.
   Pair own_sums;  // [5] fp64: this rank's
   Pair squares;   // [1] fp64: of the gradient, over all ranks

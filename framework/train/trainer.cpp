@@ -54,11 +54,16 @@ Trainer::Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, c
   const size_t global_rows = size_t(batches.sizes().rows() * mesh.data().size());
   indices_.resize(global_rows);
   samples_.resize(global_rows);
+  if (options.rounding_seed)
+    model.parameters().round_stochastically(*options.rounding_seed, numbers_.updates.device, numbers_.gate.device);
   if (options.qk_clip_tau > 0)
     qk_clip_factors_ = OwnedTensor(model.telemetry().largest_logit.shape(), DType::f32, device_);
 }
 
 void Trainer::weights_changed() {
+  *numbers_.updates.host.as<int64_t>() = progress_.updates;
+  numbers_.upload();
+  zero(numbers_.gate.device);  // no update is at hand
   model_.parameters().round_to_compute();
   data_parallel_.publish_weights(false);
   model_.refresh();
@@ -150,6 +155,7 @@ void Trainer::set_numbers(const StepReport& report) {
   std::copy_n(sums, 5, numbers_.sums.host.as<double>());
   std::copy_n(limit, 3, numbers_.limits.host.as<double>());
   std::ranges::copy(optimizer_.rates({lr, decay, progress_.updates + 1}), numbers_.rates.host.as<float>());
+  *numbers_.updates.host.as<int64_t>() = progress_.updates;
   *numbers_.factor.host.as<float>() = float(1.0 / double(std::max<int64_t>(1, report.counted_tokens)));
   numbers_.upload();
 }
@@ -205,8 +211,8 @@ void Trainer::update() {
   const Tensor change = numbers_.change.device;
   zero(change);
   optimizer_.step(change, numbers_.rates.device, numbers_.gate.device);
-  const bool round = model_.clip_weights(qk_clip_factors());
-  data_parallel_.publish_weights(round);
+  const bool clipped = model_.clip_weights(qk_clip_factors());
+  data_parallel_.publish_weights(clipped || model_.parameters().rounds_stochastically());
   model_.refresh();
   if (!data_parallel_.zero() && mesh_.data().rank() != 0) zero(change);  // all data ranks have made the same one
   mesh_.world().all_reduce(change);

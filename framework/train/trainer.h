@@ -30,7 +30,8 @@ struct TrainerOptions {
   int64_t total_steps = 0;
   int64_t telemetry_every = 0;  // 0 = never
   bool zero = true;
-  bool graphs = true;  // on one GPU
+  bool graphs = true;                     // on one GPU
+  std::optional<uint64_t> rounding_seed;  // of compute copies that are rounded stochastically
 };
 
 class Trainer {

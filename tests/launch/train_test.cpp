@@ -43,9 +43,14 @@ TEST_F(Train, ShardedOptimizerIsTheSameBits) {
 }
 
 TEST_F(Train, ResumedIsUninterrupted) {
-  for (const char* precision : {"fp32", "bf16"}) {
-    const std::string whole = std::string("whole_") + precision, cut = std::string("cut_") + precision;
-    const std::string common = fmt::format("train run.yaml precision={} ", precision);
+  struct Variant {
+    const char *name, *keys;
+  };
+  for (const Variant& variant : {Variant{"fp32", "precision=fp32"},
+                                 {"bf16", "precision=bf16"},
+                                 {"stochastic", "precision=bf16 optimizer.rounding=stochastic"}}) {
+    const std::string whole = fmt::format("whole_{}", variant.name), cut = fmt::format("cut_{}", variant.name);
+    const std::string common = fmt::format("train run.yaml {} ", variant.keys);
     ASSERT_EQ(keel(common + "name=" + whole, 2).code, 0);
     ASSERT_EQ(keel(common + "train.steps=20 name=" + cut, 2).code, 0);
     // As after a kill at step 12: what came later is gone.
