@@ -34,11 +34,12 @@ double largest(const std::vector<double>& values) {
 Series over_x(const Comparison& comparison, size_t index, double (*value)(const CellResult&)) {
   const Line& line = comparison.lines[index];
   Series series{.label = line.label, .color = int(index), .points = true, .dashed = line.baseline == index};
-  const double aside = 0.012 * (double(index) - double(comparison.lines.size() - 1) / 2);
+  const double place = (double(index) + 0.5) / double(comparison.lines.size()) - 0.5;  // of the line among the others
+  series.aside = place * (comparison.x_numbers.empty() ? 0.4 : 0.08);
   for (size_t x = 0; x < line.results.size(); ++x) {
     const std::vector<double> values = values_at(line, x, value);
     if (values.empty()) continue;
-    series.x.push_back(comparison.x_numbers.empty() ? double(x) + aside * 4 : comparison.x_numbers[x] * (1 + aside));
+    series.x.push_back(comparison.x_numbers.empty() ? double(x) : comparison.x_numbers[x]);
     series.y.push_back(estimate(values).mean);
     series.low.push_back(*std::min_element(values.begin(), values.end()));
     series.high.push_back(*std::max_element(values.begin(), values.end()));
@@ -47,12 +48,17 @@ Series over_x(const Comparison& comparison, size_t index, double (*value)(const 
   return series;
 }
 
+bool spans_a_decade(const std::vector<double>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return *least > 0 && *most >= 10 * *least;
+}
+
 Chart chart_over_x(const Comparison& comparison, Chart chart, double (*value)(const CellResult&)) {
   chart.x_label = comparison.x_key.empty() ? "arm" : comparison.x_key;
   if (comparison.x_numbers.empty())
     chart.x_names = comparison.x;
   else
-    chart.log_x = comparison.x_numbers.front() > 0 && comparison.x_numbers.back() >= 10 * comparison.x_numbers.front();
+    chart.log_x = spans_a_decade(comparison.x_numbers);
   for (size_t i = 0; i < comparison.lines.size(); ++i) {
     Series series = over_x(comparison, i, value);
     if (!series.x.empty()) chart.series.push_back(std::move(series));
