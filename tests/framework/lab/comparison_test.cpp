@@ -73,8 +73,8 @@ TEST(Comparison, SensitivityAndDifferencesPerSeed) {
 
 TEST(Comparison, CellsThatAreMissingLeaveTheirSeedOut) {
   Ablation ablation = study(usual);
-  ablation.results[1].reset();                 // rms at 1e-3 of the first seed
-  ablation.results[8]->end = CellEnd::failed;  // none at 1e-2 of the second
+  ablation.results[1].reset();  // rms at 1e-3 of the first seed
+  ablation.results[8].reset();  // none at 1e-2 of the second
   const Comparison comparison = compare(ablation);
   EXPECT_EQ(sensitivities(comparison.lines[0]).size(), 2u);
   EXPECT_EQ(sensitivities(comparison.lines[1]).size(), 2u);
@@ -99,6 +99,34 @@ TEST(Comparison, OtherAxesMakeLinesOfTheirOwn) {
   EXPECT_EQ(comparison.lines[3].label, "b, sequence_length 128");
   EXPECT_EQ(comparison.lines[3].baseline, 2u) << "its baseline is at the same length";
   EXPECT_EQ(comparison.x.size(), 2u);
+}
+
+TEST(Comparison, SensitivityIsToOneLogSpacedGridOfLearningRates) {
+  Ablation ablation = study(usual);
+  EXPECT_TRUE(compare(ablation).has_sensitivity);
+  ablation.plan.axes[0].key = "data.sequence_length";
+  EXPECT_FALSE(compare(ablation).has_sensitivity);
+  EXPECT_THAT(findings(ablation).shown, Not(HasSubstr("sensitivity")));
+  ablation = study(usual);
+  ablation.plan.axes[0].values[0] = "8e-3";
+  for (Cell& cell : ablation.plan.cells)
+    if (cell.values[0] == "1e-3") cell.values[0] = "8e-3";
+  EXPECT_FALSE(compare(ablation).has_sensitivity) << "0.008, 0.01, 0.1";
+  EXPECT_THAT(findings(ablation).shown, Not(HasSubstr("sensitivity")));
+}
+
+TEST(Findings, CountFailuresAndRescuesApart) {
+  Ablation ablation = study(usual);
+  ablation.results[0]->rollbacks = 2;
+  ablation.results[0]->fallbacks = 1;
+  ablation.results[0]->given_up_logit = 3e3;
+  ablation.results[1].reset();
+  ablation.results[3].reset();
+  ablation.failures.assign(18, "");
+  ablation.failures[3] = "no data";
+  const Findings found = findings(ablation);
+  EXPECT_THAT(found.shown, HasSubstr("rolled back 2 times (1 with a fallback) from logits up to 3e+03"));
+  EXPECT_THAT(found.not_shown, HasSubstr("1 cells failed; 1 cells have not ended"));
 }
 
 TEST(Findings, SayWhatTheNumbersSay) {
