@@ -87,10 +87,10 @@ Rollback Recovery::roll_back(const train::TroubledSteps& troubled) {
     ++fallbacks_taken_;
     gone_back_to_.clear();
   }
-  int64_t step = 0;
   if (world_.rank() == 0) rollback.files = candidates(troubled.first_step);
-  if (!rollback.files.empty()) step = step_at(rollback.files.back());
-  gone_back_to_.push_back(comm::all_reduce_value(world_, step));  // the other ranks add nothing
+  if (!rollback.files.empty()) rollback.step = step_at(rollback.files.back());
+  rollback.step = comm::all_reduce_value(world_, rollback.step);  // the other ranks add nothing
+  gone_back_to_.push_back(rollback.step);
   rollback.count = int64_t(gone_back_to_.size());
   last_trouble_ = std::max(last_trouble_, troubled.last_step);
   if (options_.leave_out) {

@@ -25,6 +25,7 @@ struct RecoveryOptions {
 // What was decided.
 struct Rollback {
   std::vector<std::string> files;  // to go on from, the best one last; none: from the beginning. On rank 0
+  int64_t step = 0;                // of the best one; 0: the beginning
   int64_t count = 0;               // of rollbacks since the last calm
   bool next_fallback = false;
   std::optional<data::SampleRange> left_out;

@@ -1,8 +1,8 @@
-// keel ablate CONFIG [key=value...] [--list] [--only CELL...] [--task I/N] [--groups N]
+// keel ablate CONFIG [key=value...] [--list] [--only CELL...] [--groups N]
+#include <algorithm>
 #include <filesystem>
 
 #include "framework/base/log.h"
-#include "framework/base/text.h"
 #include "framework/io/files.h"
 #include "launch/ablation_run.h"
 #include "launch/commands.h"
@@ -11,30 +11,18 @@ namespace keel {
 namespace {
 
 struct Arguments {
-  std::string config, task;
+  std::string config;
   std::vector<std::string> overrides, only;
   int groups = 1;
   bool list = false;
 };
 
-// "3/8": of all cells the third, the eleventh, ...
-std::vector<size_t> share_of(std::vector<size_t> cells, const std::string& task) {
-  if (task.empty()) return cells;
-  const size_t slash = task.find('/');
-  int64_t index = 0, count = 0;
-  const bool numbers = slash != std::string::npos && parse_integer(task.substr(0, slash), index) &&
-                       parse_integer(task.substr(slash + 1), count);
-  if (!numbers || count < 1 || index < 1 || index > count)
-    throw input_error("--task {}: write I/N with I from 1 to N, such as 3/8", task);
-  std::vector<size_t> share;
-  for (size_t i = size_t(index - 1); i < cells.size(); i += size_t(count)) share.push_back(cells[i]);
-  return share;
-}
-
 std::string state_of(const std::string& folder) {
   if (const auto result = lab::read_result(folder))
     return fmt::format("{:<8} loss {:<8.4f} largest logit {:<9.4g} {}", lab::name_of(result->end), result->valid_loss,
-                       result->largest_logit, result->end == lab::CellEnd::failed ? result->reason : result->lost);
+                       result->largest_logit, result->lost);
+  const std::string failure = lab::read_failure(folder);
+  if (!failure.empty()) return "failed   " + failure;
   return std::filesystem::exists(folder) ? "begun" : "waiting";
 }
 
@@ -60,15 +48,24 @@ void prepare_directory(const AblationCells& cells, const std::string& text) {
   io::write_file(cells.directory + "/ablation.json", lab::to_json(cells.plan).dump(2) + "\n");
 }
 
+// A function of the cells' files, so that nothing is lost where they cannot be written.
+void write_tables(const AblationCells& cells) {
+  try {
+    io::IoThread io;
+    lab::write_tables(io, cells.directory, cells.plan);
+  } catch (const std::exception& error) {
+    log::warning("tables are not up to date, keel report {} writes them: {}", cells.directory, error.what());
+  }
+}
+
 void tell_end(const AblationCells& cells, int exit_code) {
   const lab::Ablation ablation = lab::collect(cells.directory, cells.plan);
-  size_t lost = 0, failed = 0;
-  for (const auto& result : ablation.results) {
-    lost += result && !result->lost.empty();
-    failed += result && result->end == lab::CellEnd::failed;
-  }
+  if (ablation.finished() > 0) write_tables(cells);
+  const auto lost = std::count_if(ablation.results.begin(), ablation.results.end(),
+                                  [](const auto& result) { return result && !result->lost.empty(); });
   log::info("{} of {} cells finished, {} lost, {} failed{}; keel report {}", ablation.finished(),
-            ablation.results.size(), lost, failed, exit_code == 4 ? "; the same command goes on" : "", cells.directory);
+            ablation.results.size(), lost, ablation.failed(), exit_code != 0 ? "; the same command goes on" : "",
+            cells.directory);
 }
 
 int run(const Arguments& arguments, comm::World& world) {
@@ -78,12 +75,16 @@ int run(const Arguments& arguments, comm::World& world) {
     const config::Node root = config::load(arguments.config, arguments.overrides);
     const AblationCells cells = read_cells(root, stem);
     const std::string text = config::print(root);
-    if (!arguments.list) prepare_directory(cells, text);
+    if (arguments.list) return text;
+    if (world.size() % arguments.groups != 0)
+      throw input_error("--groups {}: {} ranks do not divide into as many groups", arguments.groups, world.size());
+    check_layouts(cells, lab::chosen_cells(cells.plan, arguments.only), world.size() / arguments.groups);
+    prepare_directory(cells, text);
     return text;
   });
   const config::Node root = config::parse(text, arguments.config);
   const AblationCells cells = read_cells(root, stem);
-  const std::vector<size_t> chosen = share_of(lab::chosen_cells(cells.plan, arguments.only), arguments.task);
+  const std::vector<size_t> chosen = lab::chosen_cells(cells.plan, arguments.only);
   if (arguments.list) {
     if (world.rank() == 0) list(cells, chosen);
     return 0;
@@ -92,7 +93,7 @@ int run(const Arguments& arguments, comm::World& world) {
   const auto& limit = cells.configs[0].run.train.stop_after;
   AblationRun ablation(world, cells, {chosen, arguments.groups, limit ? double(limit->count()) : 0});
   const int exit_code = ablation.run();
-  tell_end(cells, exit_code);
+  if (world.rank() == 0) tell_end(cells, exit_code);
   return exit_code;
 }
 
@@ -108,7 +109,6 @@ void add_ablate(CLI::App& program, comm::World& world, int& exit_code) {
   command->add_option("--only", arguments->only, "Cells by number (3 or 3-8) or name (rms-*), separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
-  command->add_option("--task", arguments->task, "I/N: every N-th cell from the I-th on, for job arrays");
   command->add_option("--groups", arguments->groups, "Run as many cells side by side, each on its share of the ranks")
       ->check(CLI::PositiveNumber);
   command->callback([arguments, &world, &exit_code] { exit_code = run(*arguments, world); });

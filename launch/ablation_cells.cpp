@@ -1,6 +1,7 @@
 #include "launch/ablation_cells.h"
 
 #include <filesystem>
+#include <set>
 
 #include "launch/train_options.h"
 
@@ -21,6 +22,7 @@ Node with_effective_values(const FullConfig& config) {
 FullConfig read_cell(const Node& root) {
   FullConfig config = read_full_config(root);
   check_qk_clip(config);
+  check_fallbacks(config);
   if (!config.run.data.valid) throw root["data"].error("keel ablate compares held-out losses: give data.valid");
   return config;
 }
@@ -49,6 +51,22 @@ void find_differences(AblationCells& cells) {
     cells.plan.arms[i].differences = lab::differing_keys(baseline, with_effective_values(cells.configs[i]));
 }
 
+// What finished cells had in common, and that each of them is still a cell.
+void check_plan(const AblationCells& cells, const lab::Ablation& stored) {
+  if (stored.finished() > 0 && stored.plan.stop_lost != cells.plan.stop_lost)
+    throw input_error(
+        "ablate.stop.lost: {} -> {}; but {} cells in {} are finished: choose another name for the ablation",
+        stored.plan.stop_lost, cells.plan.stop_lost, stored.finished(), cells.directory);
+  std::set<std::string> names;
+  for (const lab::Cell& cell : cells.plan.cells) names.insert(cell.name);
+  for (size_t i = 0; i < stored.results.size(); ++i)
+    if (stored.results[i] && !names.contains(stored.plan.cells[i].name))
+      throw input_error(
+          "{} is finished, and no cell of this config: name its arm, values and seed, too (--only runs some cells), or "
+          "choose another name for the ablation",
+          lab::cell_directory(cells.directory, stored.plan.cells[i]));
+}
+
 }  // namespace
 
 AblationCells read_cells(const Node& root, const std::string& name) {
@@ -62,11 +80,19 @@ AblationCells read_cells(const Node& root, const std::string& name) {
   return cells;
 }
 
+void check_layouts(const AblationCells& cells, std::span<const size_t> chosen, int ranks) {
+  for (size_t index : chosen) config::check_layout(cells.configs[index].run, ranks);
+}
+
 void check_finished(const AblationCells& cells) {
+  if (lab::is_ablation(cells.directory)) check_plan(cells, lab::read_ablation(cells.directory));
   for (size_t i = 0; i < cells.configs.size(); ++i) {
     const std::string folder = lab::cell_directory(cells.directory, cells.plan.cells[i]);
-    if (!lab::read_result(folder) || !std::filesystem::exists(folder + "/config.yaml")) continue;
-    const std::string change = change_since(config::read_text(folder + "/config.yaml"), cells.configs[i]);
+    const auto result = lab::read_result(folder);
+    if (!result || !std::filesystem::exists(folder + "/config.yaml")) continue;
+    // A run that took a fallback keeps its config with that.
+    const std::string change =
+        change_since(config::read_text(folder + "/config.yaml"), with_fallback(cells.configs[i], result->fallbacks));
     if (!change.empty())
       throw input_error("{}; but {} is finished: choose another name for the ablation, or remove that folder", change,
                         folder);

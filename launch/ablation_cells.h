@@ -15,7 +15,11 @@ struct AblationCells {
 // Throws where any cell's config is wrong, at the key that is. `name` is used where the config has none.
 AblationCells read_cells(const config::Node& root, const std::string& name);
 
-// Throws where a finished cell was made with other keys than it has now: results of two configs never mix.
+// Throws where one of these cells cannot be laid out on as many ranks.
+void check_layouts(const AblationCells& cells, std::span<const size_t> chosen, int ranks);
+
+// Throws where a cell was finished with other keys than it has now, or is no longer part of the ablation: results of
+// two configs never mix, and none is dropped unsaid.
 void check_finished(const AblationCells& cells);
 
 }  // namespace keel

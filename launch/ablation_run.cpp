@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "framework/base/log.h"
 #include "framework/base/text.h"
@@ -16,8 +16,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// What f throws, in words; "" where it throws nothing. Only what all ranks of the group fail of is a result of the
-// cell: where one of them fails alone, the others cannot come here, and the error ends the program.
+// What f throws, in words; "" where it throws nothing. The program goes on where all ranks of the group have failed:
+// where one of them fails alone, the others cannot come here, and the error ends the program.
 std::string failure_of(comm::World& group, const std::function<void()>& f) {
   std::string reason;
   try {
@@ -34,18 +34,7 @@ std::string failure_of(comm::World& group, const std::function<void()>& f) {
   return first == group.size() ? "" : comm::broadcast_text(group.all(), reason, int(first));
 }
 
-lab::CellResult failed(const std::string& reason) {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  lab::CellResult result{.end = lab::CellEnd::failed, .reason = reason};
-  for (double* value : {&result.first_loss, &result.valid_loss, &result.valid_nats_per_byte, &result.train_loss,
-                        &result.bigram_loss, &result.largest_logit, &result.last_logit, &result.seconds_per_step,
-                        &result.tokens_per_second, &result.memory_bytes})
-    *value = kNone;
-  return result;
-}
-
 std::string in_words(const lab::CellResult& result) {
-  if (result.end == lab::CellEnd::failed) return "failed: " + result.reason;
   return fmt::format("held-out loss {:.4f}, largest logit {:.4g}{}{}", result.valid_loss, result.largest_logit,
                      result.lost.empty() ? "" : ", lost: " + result.lost,
                      result.end == lab::CellEnd::done ? "" : fmt::format(" (ended at step {})", result.steps));
@@ -54,70 +43,108 @@ std::string in_words(const lab::CellResult& result) {
 }  // namespace
 
 AblationRun::AblationRun(comm::World& world, const AblationCells& cells, AblationOptions options)
-    : world_(world), cells_(cells), options_(std::move(options)) {}
-
-int AblationRun::run() {
-  if (world_.size() % options_.groups != 0)
-    throw input_error("--groups {}: {} ranks do not divide into as many groups", options_.groups, world_.size());
-  const int size = world_.size() / options_.groups, own = world_.rank() / size;
-  comm::World group(world_, own);
-  // As rank 0 sees the disk, so that all groups deal alike.
-  const std::string waiting = world_.on_rank_0([&] {
-    std::string text;
-    for (size_t index : options_.cells) {
-      if (lab::read_result(lab::cell_directory(cells_.directory, cells_.plan.cells[index])))
-        remove_checkpoints(index);  // which a kill may have left
-      else
-        text += fmt::format("{} ", index);
-    }
-    return text;
-  });
-  std::istringstream numbers(waiting);
-  size_t count = 0;
-  for (size_t index; numbers >> index; ++count)
-    if (int(count % size_t(options_.groups)) == own) own_.push_back(index);
-  speaker_ = group.rank() == 0;
-  live_ = speaker_ && options_.groups == 1 && isatty(STDERR_FILENO) == 1;
-  log::info("{}: {} of {} cells to run, {} at a time on {} ranks each", cells_.plan.name, count, options_.cells.size(),
-            options_.groups, size);
-
-  bool stopped = false;
-  log::set_speaker({.rank = world_.rank(), .least = log::Level::warning});
-  for (; done_ < own_.size() && !stopped; done_ += !stopped) stopped = run_cell(group, own_[done_]);
-  log::set_speaker({.rank = world_.rank()});
-  return int(comm::all_reduce_value(world_.all(), int64_t(stopped ? 4 : 0), comm::Reduction::max));
+    : world_(world), cells_(cells), options_(std::move(options)) {
+  for (size_t index : options_.cells) old_failures_[index] = failed_at(index);
 }
 
-// Whether it was stopped before it ended.
-bool AblationRun::run_cell(comm::World& parent, size_t index) {
-  const FullConfig& config = cells_.configs[index];
+int AblationRun::run() {
+  const int size = world_.size() / options_.groups;
+  comm::World group(world_, world_.rank() / size);
+  // Groups end at their own times, and sleep until the last.
+  const auto ends = world_.another("groups");
+  ends->set_time_limit(0);
+  speaker_ = group.rank() == 0;
+  live_ = speaker_ && options_.groups == 1 && isatty(STDERR_FILENO) == 1;
+  const auto finished = [this](size_t index) { return is_finished(index); };
+  log::info("{}: {} of {} cells finished, {} at a time on {} ranks each", cells_.plan.name,
+            std::ranges::count_if(options_.cells, finished), options_.cells.size(), options_.groups, size);
+
+  log::set_speaker({.rank = world_.rank(), .least = log::Level::warning});
+  int code = 0;
+  while (code != 4) {
+    const std::string claimed = group.on_rank_0([this] { return claim(); });
+    if (claimed.empty()) break;
+    code = std::max(code, run_cell(group, std::stoull(claimed)));
+    ++done_;
+    lock_.reset();
+  }
+  log::set_speaker({.rank = world_.rank()});
+  return int(comm::all_reduce_value(*ends, int64_t(code), comm::Reduction::max));
+}
+
+// The next cell that nobody has, now locked; "" where there is none. Another process may have ended it just before, so
+// it is looked at again under the lock.
+std::string AblationRun::claim() {
+  waiting_ = size_t(std::ranges::count_if(options_.cells, [this](size_t index) { return is_waiting(index); }));
+  for (size_t index : options_.cells) {
+    if (is_finished(index)) remove_checkpoints(index);  // which a kill may have left
+    if (!is_waiting(index)) continue;
+    io::create_directories(folder_of(index));
+    auto lock = io::RunLock::try_take(folder_of(index));
+    if (!lock || !is_waiting(index)) continue;
+    std::filesystem::remove(lab::failure_path(folder_of(index)));
+    lock_.emplace(std::move(*lock));
+    return std::to_string(index);
+  }
+  return "";
+}
+
+bool AblationRun::is_finished(size_t index) const {
+  return std::filesystem::exists(lab::result_path(folder_of(index)));
+}
+
+// Without a result, and not failed since this began.
+bool AblationRun::is_waiting(size_t index) const {
+  const auto failed = failed_at(index);
+  return !is_finished(index) && (!failed || failed == old_failures_.at(index));
+}
+
+std::optional<std::filesystem::file_time_type> AblationRun::failed_at(size_t index) const {
+  std::error_code absent;
+  const auto time = std::filesystem::last_write_time(lab::failure_path(folder_of(index)), absent);
+  return absent ? std::nullopt : std::optional(time);
+}
+
+std::string AblationRun::folder_of(size_t index) const {
+  return lab::cell_directory(cells_.directory, cells_.plan.cells[index]);
+}
+
+// The exit code: 0, 1 where it failed, 4 where it was stopped before its end. Files come last: before them, a cell that
+// is started again goes on from its checkpoint.
+int AblationRun::run_cell(comm::World& parent, size_t index) {
   comm::World group(parent, 0);  // its own for each cell, so that nothing of one reaches the next
   bool stopped = false;
   lab::CellResult result;
-  const std::string reason =
-      failure_of(group, [&] { result = train(group, config, bigram_loss(group, config), stopped); });
-  if (stopped) return true;
-  keep_result(group, index, reason.empty() ? result : failed(reason));
-  return false;
+  const std::string failure = failure_of(group, [&] { result = train(group, index, stopped); });
+  if (stopped) return 4;
+  group.on_rank_0([&] {
+    if (failure.empty()) {
+      lab::write_result(folder_of(index), result);
+      remove_checkpoints(index);
+    } else {
+      lab::write_failure(folder_of(index), failure);
+    }
+    return std::string();
+  });
+  say(fmt::format("{}: {}  ETA {}", name_of(index), failure.empty() ? in_words(result) : "failed: " + failure, eta(1)));
+  return failure.empty() ? 0 : 1;
 }
 
-lab::CellResult AblationRun::train(comm::World& group, const FullConfig& config, double bigram_loss, bool& stopped) {
-  FullConfig timed = config;
-  const double left = seconds_left(group);
+lab::CellResult AblationRun::train(comm::World& group, size_t index, bool& stopped) {
+  FullConfig config = cells_.configs[index];
+  const double bigram_loss = this->bigram_loss(group, config), left = seconds_left(group);
   stopped = options_.limit_seconds > 0 && left <= 0;
   if (stopped) return {};
   if (options_.limit_seconds > 0)
-    timed.run.train.stop_after = std::chrono::seconds(std::max<int64_t>(1, int64_t(left)));
-  RunAdditions additions{.quiet = true, .lost_above = std::nullopt, .watch = {}};
+    config.run.train.stop_after = std::chrono::seconds(std::max<int64_t>(1, int64_t(left)));
+  RunAdditions additions{.quiet = true, .claimed = true, .lost_above = std::nullopt, .watch = {}};
   if (cells_.plan.stop_lost) additions.lost_above = bigram_loss;
-  const lab::Cell& cell = cells_.plan.cells[own_[done_]];
-  if (live_) additions.watch = [&](const train::StepReport& report) { show_step(cell, config, report); };
-  const RunEnding ending = run_training(group, timed, additions);
+  if (live_) additions.watch = [&](const train::StepReport& report) { show_step(index, report); };
+  const RunEnding ending = run_training(group, config, additions);
   stopped = ending.exit_code == 4;
   if (stopped || group.rank() != 0) return {};
-  io::IoThread io;
-  lab::CellResult result = lab::judge(lab::read_run(io, lab::cell_directory(cells_.directory, cell)), bigram_loss,
-                                      config.run.precision == config::Precision::bf16);
+  lab::CellResult result =
+      lab::judge(lab::read_steps(folder_of(index)), bigram_loss, config.run.precision == config::Precision::bf16);
   result.reason = ending.reason;
   if (ending.exit_code == 3)
     result.end = ending.reason.starts_with("lost at ") ? lab::CellEnd::lost : lab::CellEnd::unstable;
@@ -139,32 +166,18 @@ double AblationRun::seconds_left(comm::World& group) const {
   return comm::all_reduce_value(group.all(), options_.limit_seconds - seconds_since(begin_), comm::Reduction::max);
 }
 
-// The file comes last: before it, a cell that is started again goes on from its checkpoint.
-void AblationRun::keep_result(comm::World& group, size_t index, const lab::CellResult& result) {
-  const lab::Cell& cell = cells_.plan.cells[index];
-  const std::string folder = lab::cell_directory(cells_.directory, cell);
-  group.on_rank_0([&] {
-    io::create_directories(folder);
-    io::write_file(folder + "/result.json", lab::to_json(result).dump(2) + "\n");
-    remove_checkpoints(index);
-    io::IoThread io;
-    lab::write_tables(io, cells_.directory, cells_.plan);
-    return std::string();
-  });
-  say(fmt::format("cell {}/{} {}: {}  ETA {}", done_ + 1, own_.size(), cell.name, in_words(result), eta(1)));
-}
-
 // Of a finished cell, which goes on from them no more.
 void AblationRun::remove_checkpoints(size_t index) const {
-  if (cells_.configs[index].run.checkpoint.final) return;
-  std::filesystem::remove_all(lab::cell_directory(cells_.directory, cells_.plan.cells[index]) + "/checkpoints");
+  std::error_code ignored;  // another process may do the same
+  if (!cells_.configs[index].run.checkpoint.final)
+    std::filesystem::remove_all(folder_of(index) + "/checkpoints", ignored);
 }
 
-void AblationRun::show_step(const lab::Cell& cell, const FullConfig& config, const train::StepReport& report) {
-  const int64_t steps = config.run.total_steps();
-  const std::string text = fmt::format("\r\033[Kcell {}/{} {}: step {}/{}  loss {:.4f}  max logit {:.4g}  ETA {}",
-                                       done_ + 1, own_.size(), cell.name, report.step, steps, report.loss,
-                                       report.largest(), eta(double(report.step) / double(steps)));
+void AblationRun::show_step(size_t index, const train::StepReport& report) {
+  const int64_t steps = cells_.configs[index].run.total_steps();
+  const std::string text =
+      fmt::format("\r\033[K{}: step {}/{}  loss {:.4f}  max logit {:.4g}  ETA {}", name_of(index), report.step, steps,
+                  report.loss, report.largest(), eta(double(report.step) / double(steps)));
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
@@ -176,10 +189,14 @@ void AblationRun::say(const std::string& line) {
   log::set_speaker({.rank = world_.rank(), .least = log::Level::warning});
 }
 
-// For the rest of this group's cells, from what this start has done so far.
+std::string AblationRun::name_of(size_t index) const {
+  return fmt::format("cell {}/{} {}", index + 1, cells_.plan.cells.size(), cells_.plan.cells[index].name);
+}
+
+// For the cells that wait, by how long this group's have taken, as if no other process helped.
 std::string AblationRun::eta(double part_of_cell) const {
-  const double done = double(done_) + part_of_cell;
-  return human_seconds(seconds_since(begin_) / done * (double(own_.size()) - done));
+  const double each = seconds_since(begin_) / (double(done_) + part_of_cell);
+  return human_seconds(each * (double(waiting_) - part_of_cell) / options_.groups);
 }
 
 }  // namespace keel

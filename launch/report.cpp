@@ -25,7 +25,7 @@ void run(std::string directory) {
   if (lab::is_ablation(directory)) {
     const lab::Ablation ablation = lab::read_ablation(directory);
     lab::write_tables(io, directory, ablation.plan);
-    lab::write_page(lab::ablation_report(io, ablation, config_of(directory)), directory);
+    lab::write_page(lab::ablation_report(ablation, config_of(directory)), directory);
   } else {
     lab::write_page(lab::run_report(lab::read_run(io, directory), config_of(directory)), directory);
   }

@@ -9,12 +9,12 @@
 #include "framework/base/text.h"
 #include "framework/io/event_command.h"
 #include "framework/io/files.h"
+#include "framework/lab/spike_scores.h"
 #include "framework/ops/product_rate.h"
 #include "framework/train/evaluation_hook.h"
 #include "framework/train/lost_hook.h"
 #include "framework/train/progress_hook.h"
 #include "framework/train/replica_hook.h"
-#include "framework/train/spike_score.h"
 #include "framework/train/time_limit_hook.h"
 #include "framework/train/watch_hook.h"
 #include "launch/choose_device.h"
@@ -103,6 +103,7 @@ class TrainingRun {
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
+  void tell_spikes(train::RunFilesHook& files);
   RunEnding tell_ending(const train::Ending& ending, int64_t step);
   void take_weights(const std::string& path);
 
@@ -139,7 +140,7 @@ void TrainingRun::claim_directory() {
   environment_ = environment_text(world_);
   world_.on_rank_0([&] {
     io::create_directories(directory_);
-    if (!session_.lock) session_.lock.emplace(directory_);
+    if (!session_.lock && !additions_.claimed) session_.lock.emplace(directory_);
     return std::string();
   });
 }
@@ -256,6 +257,8 @@ void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFile
   io::Json fields = {{"step", troubled.last_step},  {"first_step", troubled.first_step},
                      {"reason", troubled.reason},   {"to", to},
                      {"rollbacks", rollback.count}, {"fallbacks_taken", session_.recovery.fallbacks_taken()}};
+  // The lines of these steps go with them.
+  fields["largest_logit"] = lab::largest_logit(lab::read_steps(directory_), rollback.step);
   if (rollback.left_out) fields["left_out"] = {rollback.left_out->begin, rollback.left_out->end};
   fields["lasting"] = true;
   note(files, rollback.next_fallback ? "fallback" : "rolled_back", fields);
@@ -265,6 +268,19 @@ void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFile
                rollback.left_out
                    ? fmt::format(", without samples {} to {}", rollback.left_out->begin, rollback.left_out->end - 1)
                    : "");
+}
+
+void TrainingRun::tell_spikes(train::RunFilesHook& files) {
+  const lab::RunRecord record = lab::read_steps(directory_);
+  const lab::SpikeScores scores = lab::spike_scores(record.steps);
+  log::info("spike score: loss {}, gradient norm {} (7 deviations of 1,000 steps)", lab::text_of_share(scores.loss_7),
+            lab::text_of_share(scores.gradient_7));
+  note(files, "spike_score",
+       {{"values", record.steps.size()},
+        {"loss_7_of_1000", scores.loss_7},
+        {"loss_6_of_128", scores.loss_6},
+        {"gradient_norm_7_of_1000", scores.gradient_7},
+        {"gradient_norm_6_of_128", scores.gradient_6}});
 }
 
 RunEnding TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
@@ -313,7 +329,6 @@ std::optional<RunEnding> TrainingRun::run() {
     return !config_.run.checkpoint.weights_only && session_.recovery.may_roll_back(step);
   };
   train::StabilityHook stability(of_stability);
-  train::SpikeScoreHook spike_score;
   train::TimeLimitHook time_limit(session_.begin, run.train.stop_after ? double(run.train.stop_after->count()) : 0,
                                   signal_came, [&] { trainer.request_stop(); });
   train::ReplicaHook replicas(decoder_.parameters(), mesh_, run.stability.check_replicas.value_or(0));
@@ -338,7 +353,7 @@ std::optional<RunEnding> TrainingRun::run() {
       checkpoint_options(files));
 
   for (train::Hook* hook :
-       std::initializer_list<train::Hook*>{&stability, &spike_score, &replicas, &time_limit, &files, &progress, &watch})
+       std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &progress, &watch})
     trainer.add(*hook);
   if (evaluation_hook) trainer.add(*evaluation_hook);
   if (lost) trainer.add(*lost);
@@ -348,8 +363,7 @@ std::optional<RunEnding> TrainingRun::run() {
   files.note("memory", {{"bytes", memory_bytes()}});
   const train::Ending ending = run_loop(trainer, checkpoint);
   if (ending.outcome == train::Outcome::roll_back) return roll_back(stability.troubled(), files), std::nullopt;
-  log::info("spike score: {}", spike_score.text());
-  note(files, "spike_score", spike_score.scores());
+  if (speaker_) tell_spikes(files);
   return tell_ending(ending, trainer.progress().step);
 }
 

@@ -13,6 +13,7 @@ namespace keel {
 // What a caller of several runs adds to each.
 struct RunAdditions {
   bool quiet = false;                                   // no lines of its own; the caller speaks
+  bool claimed = false;                                 // the caller holds the lock of the run's folder
   std::optional<double> lost_above;                     // ends the run once it is lost; the bigram's held-out loss
   std::function<void(const train::StepReport&)> watch;  // sees every step, on every rank
 };

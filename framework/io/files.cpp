@@ -26,21 +26,37 @@ std::string directory_of(const std::string& path) {
   return directory.empty() ? "." : directory;
 }
 
-// A name beside `path` that nobody has: the process, and a count within it.
-std::string temporary_name(const std::string& path) {
-  static std::atomic<uint64_t> count = 0;
-  while (true) {
-    std::string name = fmt::format("{}.tmp-{}-{}", path, getpid(), count++);
-    if (access(name.c_str(), F_OK) != 0) return name;
-  }
-}
-
 std::string host_name() {
   char name[256] = "";
   return gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
+Descriptor lock_file(const std::string& directory) {
+  return Descriptor(directory + "/lock", O_RDWR | O_CREAT, "cannot open the lock of this run");
+}
+
+// False where somebody else has the lock.
+bool lock(Descriptor& file) {
+  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
+    file.truncate(0);
+    file.write_all(fmt::format("host {}, process {}, since {:%Y-%m-%d %H:%M:%S} UTC", host_name(), getpid(),
+                               fmt::gmtime(std::time(nullptr))));
+    return true;
+  }
+  if (errno == EWOULDBLOCK) return false;
+  log::warning("{}: {}: nothing protects this directory from a second run", file.path(), std::strerror(errno));
+  return true;
+}
+
 }  // namespace
+
+std::string temporary_name(const std::string& path) {
+  static std::atomic<uint64_t> count = 0;
+  while (true) {
+    std::string name = fmt::format("{}.tmp-{}-{}-{}", path, host_name(), getpid(), count++);
+    if (access(name.c_str(), F_OK) != 0) return name;
+  }
+}
 
 std::string advice_for(int system_error) {
   switch (system_error) {
@@ -214,18 +230,16 @@ void write_file(const std::string& path, std::string_view content) {
   file.commit();
 }
 
-RunLock::RunLock(const std::string& directory)
-    : file_(directory + "/lock", O_RDWR | O_CREAT, "cannot open the lock of this run") {
-  if (flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK)
-      throw input_error("{}: another run works in this directory ({}): stop it, or choose another name", directory,
-                        read_file(file_.path(), 4096));
-    log::warning("{}: {}: nothing protects this directory from a second run", file_.path(), std::strerror(errno));
-    return;
-  }
-  file_.truncate(0);
-  file_.write_all(fmt::format("host {}, process {}, since {:%Y-%m-%d %H:%M:%S} UTC", host_name(), getpid(),
-                              fmt::gmtime(std::time(nullptr))));
+RunLock::RunLock(const std::string& directory) : file_(lock_file(directory)) {
+  if (!lock(file_))
+    throw input_error("{}: another run works in this directory ({}): stop it, or choose another name", directory,
+                      read_file(file_.path(), 4096));
+}
+
+std::optional<RunLock> RunLock::try_take(const std::string& directory) {
+  Descriptor file = lock_file(directory);
+  if (!lock(file)) return std::nullopt;
+  return RunLock(std::move(file));
 }
 
 }  // namespace keel::io

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ void sync_directory(const std::string& path);  // its names do
 void discard_file(const std::string& path) noexcept;
 // Replaces `to` with `from`, of the same directory, durably.
 void rename_file(const std::string& from, const std::string& to);
+
+// A name beside `path` that no other process takes, on any host, for what becomes `path` once it is whole.
+std::string temporary_name(const std::string& path);
 
 // A file descriptor and what messages call it.
 class Descriptor {
@@ -91,10 +95,11 @@ class RunLock {
  public:
   // An input error that names the host, process and start of whoever has it.
   explicit RunLock(const std::string& directory);
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
+  // Nothing where somebody has it.
+  static std::optional<RunLock> try_take(const std::string& directory);
 
  private:
+  explicit RunLock(Descriptor file) : file_(std::move(file)) {}
   Descriptor file_;
 };
 

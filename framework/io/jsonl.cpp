@@ -99,18 +99,22 @@ void JsonLinesWriter::write(const Json& object) {
   file_.append(json_line(object));
 }
 
-std::vector<Json> read_json_lines(const std::string& path) {
-  std::vector<Json> objects;
+void for_each_json_line(const std::string& path, const std::function<void(Json)>& visit) {
   Lines lines(path);
   for (uint64_t number = 1; lines.next(); ++number) {
     Json object;
     if (parse(lines.line(), object)) {
       texts_to_numbers(object);
-      objects.push_back(std::move(object));
+      visit(std::move(object));
     } else if (lines.ended()) {
       throw input_error("{}:{}: not a JSON object: the file is damaged; remove that line", path, number);
     }
   }
+}
+
+std::vector<Json> read_json_lines(const std::string& path) {
+  std::vector<Json> objects;
+  for_each_json_line(path, [&](Json object) { objects.push_back(std::move(object)); });
   return objects;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -28,7 +29,8 @@ class JsonLinesWriter {
   AppendFile file_;
 };
 
-// Every line; a broken last one is left out. Another broken line, or an absent file, is an input error.
+// Every line in turn; a broken last one is left out. Another broken line, or an absent file, is an input error.
+void for_each_json_line(const std::string& path, const std::function<void(Json)>& visit);
 std::vector<Json> read_json_lines(const std::string& path);
 
 // For a resume after `step`: drops the lines whose "step" is larger, and broken ones; lines without a step, and those

@@ -31,10 +31,14 @@ constexpr Column kResults[] = {
     {"bound_used", [](const CellResult& r) { return r.bound_used ? text_of(*r.bound_used) : std::string(); }},
     {"outside_bound", [](const CellResult& r) { return std::to_string(r.outside_bound); }},
     {"skipped_steps", [](const CellResult& r) { return std::to_string(r.skipped_steps); }},
-    {"loss_spikes_7", [](const CellResult& r) { return text_of(r.loss_spikes_7); }},
-    {"loss_spikes_6", [](const CellResult& r) { return text_of(r.loss_spikes_6); }},
-    {"gradient_spikes_7", [](const CellResult& r) { return text_of(r.gradient_spikes_7); }},
-    {"gradient_spikes_6", [](const CellResult& r) { return text_of(r.gradient_spikes_6); }},
+    {"lowered_rates", [](const CellResult& r) { return std::to_string(r.lowered_rates); }},
+    {"rollbacks", [](const CellResult& r) { return std::to_string(r.rollbacks); }},
+    {"fallbacks", [](const CellResult& r) { return std::to_string(r.fallbacks); }},
+    {"given_up_logit", [](const CellResult& r) { return text_of(r.given_up_logit); }},
+    {"loss_spikes_7", [](const CellResult& r) { return text_of(r.spikes.loss_7); }},
+    {"loss_spikes_6", [](const CellResult& r) { return text_of(r.spikes.loss_6); }},
+    {"gradient_spikes_7", [](const CellResult& r) { return text_of(r.spikes.gradient_7); }},
+    {"gradient_spikes_6", [](const CellResult& r) { return text_of(r.spikes.gradient_6); }},
     {"lost", [](const CellResult& r) { return r.lost; }},
     {"reason", [](const CellResult& r) { return r.reason; }}};
 
@@ -84,25 +88,25 @@ void write_curves(io::Location& group, const RunRecord& run) {
 
 // /plan, /cells_csv and /costs_csv are texts; /curves/CELL holds a run's.
 void write_hdf5(io::IoThread& io, const Ablation& ablation) {
-  std::vector<std::pair<std::string, RunRecord>> runs;
-  for (size_t i = 0; i < ablation.results.size(); ++i)
-    if (ablation.results[i] && ablation.results[i]->end != CellEnd::failed)
-      runs.emplace_back(ablation.plan.cells[i].name,
-                        read_run(io, cell_directory(ablation.directory, ablation.plan.cells[i])));
-  const std::string path = ablation.directory + "/ablation.h5";
-  const std::string part = fmt::format("{}.{}", path, getpid());
+  const std::string path = ablation.directory + "/ablation.h5", part = io::temporary_name(path);
   io.run([&](io::IoContext& context) {
     io::File file = io::File::create(context, part);
     file.write_text("plan", to_json(ablation.plan).dump(2));
     file.write_text("cells_csv", table(ablation, kResults));
     file.write_text("costs_csv", table(ablation, kCosts));
-    for (const auto& [name, run] : runs) {
-      io::Group group = file.create_group("curves/" + name);
-      write_curves(group, run);
+    for (size_t i = 0; i < ablation.results.size(); ++i) {
+      if (!ablation.results[i]) continue;
+      const Cell& cell = ablation.plan.cells[i];
+      io::Group group = file.create_group("curves/" + cell.name);
+      write_curves(group, read_steps(cell_directory(ablation.directory, cell)));
     }
     file.close();
   });
   io::rename_file(part, path);
+}
+
+io::Json read_json(const std::string& path) {
+  return io::Json::parse(io::read_file(path, kLargestJson), nullptr, false);
 }
 
 }  // namespace
@@ -111,31 +115,68 @@ size_t Ablation::finished() const {
   return size_t(std::count_if(results.begin(), results.end(), [](const auto& result) { return result.has_value(); }));
 }
 
+size_t Ablation::failed() const {
+  return size_t(std::count_if(failures.begin(), failures.end(), [](const auto& reason) { return !reason.empty(); }));
+}
+
 std::string cell_directory(const std::string& directory, const Cell& cell) {
   return directory + "/cells/" + cell.name;
 }
 
+std::string result_path(const std::string& cell_directory) {
+  return cell_directory + "/result.json";
+}
+
+std::string failure_path(const std::string& cell_directory) {
+  return cell_directory + "/failure.json";
+}
+
+void write_result(const std::string& cell_directory, const CellResult& result) {
+  io::write_file(result_path(cell_directory), to_json(result).dump(2) + "\n");
+}
+
+void write_failure(const std::string& cell_directory, const std::string& reason) {
+  const io::Json json = {{"reason", reason}};
+  io::write_file(failure_path(cell_directory), json.dump(2) + "\n");
+}
+
 std::optional<CellResult> read_result(const std::string& cell_directory) {
-  const std::string path = cell_directory + "/result.json";
+  const std::string path = result_path(cell_directory);
   if (!std::filesystem::exists(path)) return std::nullopt;
-  return result_from_json(io::Json::parse(io::read_file(path, kLargestJson)));
+  const io::Json json = read_json(path);
+  if (json.is_discarded()) throw input_error("{}: the file is damaged; remove it, and the cell runs again", path);
+  return result_from_json(json);
+}
+
+std::string read_failure(const std::string& cell_directory) {
+  const std::string path = failure_path(cell_directory);
+  if (!std::filesystem::exists(path)) return "";
+  try {
+    return read_json(path).at("reason");
+  } catch (const std::exception&) {  // whoever tries the cell again removes the file at any moment
+    return "";
+  }
 }
 
 Ablation collect(const std::string& directory, const Plan& plan) {
-  Ablation ablation{directory, plan, {}};
-  for (const Cell& cell : plan.cells) ablation.results.push_back(read_result(cell_directory(directory, cell)));
+  Ablation ablation{directory, plan, {}, {}};
+  for (const Cell& cell : plan.cells) {
+    const std::string folder = cell_directory(directory, cell);
+    ablation.results.push_back(read_result(folder));
+    ablation.failures.push_back(ablation.results.back() ? "" : read_failure(folder));
+  }
   return ablation;
-}
-
-Ablation read_ablation(const std::string& directory) {
-  const io::Json json = io::Json::parse(io::read_file(directory + "/ablation.json", kLargestJson), nullptr, false);
-  if (json.is_discarded())
-    throw input_error("{}/ablation.json: the file is damaged; start keel ablate again", directory);
-  return collect(directory, plan_from_json(json));
 }
 
 bool is_ablation(const std::string& directory) {
   return std::filesystem::exists(directory + "/ablation.json");
+}
+
+Ablation read_ablation(const std::string& directory) {
+  const io::Json json = read_json(directory + "/ablation.json");
+  if (json.is_discarded())
+    throw input_error("{}/ablation.json: the file is damaged: remove it and start keel ablate again", directory);
+  return collect(directory, plan_from_json(json));
 }
 
 std::string cells_csv(const Ablation& ablation) {

@@ -1,7 +1,8 @@
 #include "framework/lab/ablation_report.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <numeric>
+#include <set>
 
 #include "framework/base/text.h"
 #include "framework/lab/comparison.h"
@@ -34,11 +35,12 @@ double largest(const std::vector<double>& values) {
 Series over_x(const Comparison& comparison, size_t index, double (*value)(const CellResult&)) {
   const Line& line = comparison.lines[index];
   Series series{.label = line.label, .color = int(index), .points = true, .dashed = line.baseline == index};
-  const double aside = 0.012 * (double(index) - double(comparison.lines.size() - 1) / 2);
+  const double place = (double(index) + 0.5) / double(comparison.lines.size()) - 0.5;  // of the line among the others
+  series.aside = place * (comparison.x_numbers.empty() ? 0.4 : 0.08);
   for (size_t x = 0; x < line.results.size(); ++x) {
     const std::vector<double> values = values_at(line, x, value);
     if (values.empty()) continue;
-    series.x.push_back(comparison.x_numbers.empty() ? double(x) + aside * 4 : comparison.x_numbers[x] * (1 + aside));
+    series.x.push_back(comparison.x_numbers.empty() ? double(x) : comparison.x_numbers[x]);
     series.y.push_back(estimate(values).mean);
     series.low.push_back(*std::min_element(values.begin(), values.end()));
     series.high.push_back(*std::max_element(values.begin(), values.end()));
@@ -47,12 +49,17 @@ Series over_x(const Comparison& comparison, size_t index, double (*value)(const 
   return series;
 }
 
+bool spans_a_decade(const std::vector<double>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return *least > 0 && *most >= 10 * *least;
+}
+
 Chart chart_over_x(const Comparison& comparison, Chart chart, double (*value)(const CellResult&)) {
   chart.x_label = comparison.x_key.empty() ? "arm" : comparison.x_key;
   if (comparison.x_numbers.empty())
     chart.x_names = comparison.x;
   else
-    chart.log_x = comparison.x_numbers.front() > 0 && comparison.x_numbers.back() >= 10 * comparison.x_numbers.front();
+    chart.log_x = spans_a_decade(comparison.x_numbers);
   for (size_t i = 0; i < comparison.lines.size(); ++i) {
     Series series = over_x(comparison, i, value);
     if (!series.x.empty()) chart.series.push_back(std::move(series));
@@ -60,12 +67,24 @@ Chart chart_over_x(const Comparison& comparison, Chart chart, double (*value)(co
   return chart;
 }
 
+// What every cell that has ended says alike; nothing where they differ.
+std::optional<double> common(const Comparison& comparison, double (*value)(const CellResult&)) {
+  std::set<double> values;
+  for (const Line& line : comparison.lines)
+    for (double each : values_of(line, value)) values.insert(each);
+  if (values.size() != 1) return std::nullopt;
+  return *values.begin();
+}
+
 void add_losses(Page& page, const Comparison& comparison) {
   Chart loss = chart_over_x(
       comparison, {.name = "loss", .title = "Held-out loss at the end.", .y_label = "nats per token"}, counted_loss);
-  const std::vector<double> bigram = values_of(comparison.lines[0], [](const CellResult& r) { return r.bigram_loss; });
-  const std::vector<double> first = values_of(comparison.lines[0], [](const CellResult& r) { return r.first_loss; });
-  if (!bigram.empty()) loss.levels = {{"token bigram", bigram[0]}, {"before training", estimate(first).mean}};
+  if (const auto bigram = common(comparison, [](const CellResult& r) { return r.bigram_loss; }))
+    loss.levels.emplace_back("token bigram", *bigram);
+  if (comparison.x_key == "optimizer.lr") {
+    const auto first = values_of(comparison.lines[0], [](const CellResult& r) { return r.first_loss; });
+    if (!first.empty()) loss.levels.emplace_back("before training", estimate(first).mean);
+  }
   page.picture(draw(loss), "Means over seeds, bars from the lowest to the highest seed. The baseline is dashed.");
   Chart logits = chart_over_x(comparison,
                               {.name = "largest_logit",
@@ -78,13 +97,16 @@ void add_losses(Page& page, const Comparison& comparison) {
 }
 
 void add_sensitivity(Page& page, const Comparison& comparison) {
-  if (comparison.x.size() < 2) return;
+  if (!comparison.has_sensitivity) {
+    if (comparison.x_key == "optimizer.lr" && comparison.x.size() > 1)
+      page.paragraph("No sensitivity: these learning rates are not evenly spaced on a log scale.");
+    return;
+  }
   Chart chart{.name = "sensitivity",
               .title = "Learning-rate sensitivity.",
               .x_label = "",
               .y_label = "nats per token",
               .size = {760, 320}};
-  if (comparison.x_key != "optimizer.lr") chart.title = "Sensitivity to " + comparison.x_key + ".";
   for (size_t i = 0; i < comparison.lines.size(); ++i) {
     const std::vector<double> values = sensitivities(comparison.lines[i]);
     chart.x_names.push_back(comparison.lines[i].label);
@@ -108,7 +130,7 @@ void add_sensitivity(Page& page, const Comparison& comparison) {
 }
 
 // One row per line and x, the largest of the seeds' logits at each step.
-void add_logits_over_steps(Page& page, io::IoThread& io, const Ablation& ablation, const Comparison& comparison) {
+void add_logits_over_steps(Page& page, const Ablation& ablation, const Comparison& comparison) {
   HeatMap map{.name = "logits_over_steps",
               .title = "Largest logit over the steps.",
               .x_label = "step",
@@ -121,8 +143,7 @@ void add_logits_over_steps(Page& page, io::IoThread& io, const Ablation& ablatio
       for (size_t seed = 0; seed < line.results[x].size(); ++seed) {
         if (!line.results[x][seed]) continue;
         any = true;
-        const RunRecord run =
-            read_run(io, cell_directory(ablation.directory, ablation.plan.cells[line.cells[x][seed]]));
+        const RunRecord run = read_steps(cell_directory(ablation.directory, ablation.plan.cells[line.cells[x][seed]]));
         for (size_t i = map.x.size(); i < run.steps.size(); ++i) map.x.push_back(double(run.steps[i].step));
         row.resize(map.x.size(), std::numeric_limits<double>::quiet_NaN());
         for (size_t i = 0; i < run.steps.size(); ++i)
@@ -151,17 +172,18 @@ void add_arms(Page& page, const Ablation& ablation) {
 }
 
 void add_overview(Page& page, const Comparison& comparison) {
-  Rows rows = {{"arm", "best held-out loss", "sensitivity", "lost", "largest logit", "of its bound"}};
+  Rows rows = {{"arm", "best held-out loss", "lost", "largest logit", "of its bound"}};
+  if (comparison.has_sensitivity) rows[0].push_back("sensitivity");
   for (const Line& line : comparison.lines) {
     const std::vector<double> lost = values_of(line, [](const CellResult& r) { return double(!r.lost.empty()); });
     const std::vector<double> used = values_of(line, [](const CellResult& r) { return r.bound_used.value_or(-1); });
     if (lost.empty()) continue;
     rows.push_back(
         {line.label, text_of(estimate(best_losses(line))),
-         line.results.size() > 1 ? text_of(estimate(sensitivities(line))) : "-",
          fmt::format("{} of {}", std::count(lost.begin(), lost.end(), 1.0), lost.size()),
          fmt::format("{:.3g}", largest(values_of(line, [](const CellResult& r) { return r.largest_logit; }))),
          largest(used) > 0 ? fmt::format("{:.0f}%", 100 * largest(used)) : "no bound"});
+    if (comparison.has_sensitivity) rows.back().push_back(text_of(estimate(sensitivities(line))));
   }
   page.heading("Overview");
   page.table(rows);
@@ -202,7 +224,8 @@ void add_differences(Page& page, const Ablation& ablation, const Comparison& com
     if (line.baseline == i) continue;
     rows.push_back(difference_row(line.label, "best loss", difference(line, baseline, best_losses)));
     if (comparison.x.size() < 2) continue;
-    rows.push_back(difference_row("", "sensitivity", difference(line, baseline, sensitivities)));
+    if (comparison.has_sensitivity)
+      rows.push_back(difference_row("", "sensitivity", difference(line, baseline, sensitivities)));
     for (size_t x = 0; x < comparison.x.size(); ++x)
       rows.push_back(difference_row("", fmt::format("loss at {}", comparison.x[x]),
                                     difference(line, baseline, [&](const Line& each, std::vector<size_t>* seeds) {
@@ -216,14 +239,42 @@ void add_differences(Page& page, const Ablation& ablation, const Comparison& com
   page.table(rows);
 }
 
-void add_spikes_and_costs(Page& page, const Comparison& comparison) {
-  Rows spikes = {
-      {"arm", "loss, 7 dev. of 1,000", "loss, 6 of 128", "gradient norm, 7 of 1,000", "6 of 128", "skipped steps"}};
-  Rows costs = {{"arm", "seconds per step", "against the baseline", "tokens per second", "memory of a rank",
-                 "against the baseline"}};
-  auto mean = [](const Line& line, double (*value)(const CellResult&)) {
-    return estimate(values_of(line, value)).mean;
-  };
+std::string mean_share(const Line& line, double (*share)(const CellResult&)) {
+  std::vector<double> shares = values_of(line, share);
+  std::erase_if(shares, [](double each) { return std::isnan(each); });  // no step was judged
+  return text_of_share(shares.empty() ? std::nan("") : estimate(shares).mean);
+}
+
+std::string total(const Line& line, double (*count)(const CellResult&)) {
+  const std::vector<double> counts = values_of(line, count);
+  return fmt::format("{}", std::accumulate(counts.begin(), counts.end(), 0.0));
+}
+
+void add_spikes(Page& page, const Comparison& comparison) {
+  Rows rows = {{"arm", "loss, 7 dev. of 1,000", "loss, 6 of 128", "gradient norm, 7 of 1,000", "6 of 128",
+                "skipped steps", "lowered rates", "rollbacks", "with fallbacks", "largest logit given up"}};
+  for (const Line& line : comparison.lines) {
+    const std::string rollbacks = total(line, [](const CellResult& r) { return double(r.rollbacks); });
+    const double given_up = largest(values_of(line, [](const CellResult& r) { return r.given_up_logit; }));
+    rows.push_back({line.label, mean_share(line, [](const CellResult& r) { return r.spikes.loss_7; }),
+                    mean_share(line, [](const CellResult& r) { return r.spikes.loss_6; }),
+                    mean_share(line, [](const CellResult& r) { return r.spikes.gradient_7; }),
+                    mean_share(line, [](const CellResult& r) { return r.spikes.gradient_6; }),
+                    total(line, [](const CellResult& r) { return double(r.skipped_steps); }),
+                    total(line, [](const CellResult& r) { return double(r.lowered_rates); }), rollbacks,
+                    total(line, [](const CellResult& r) { return double(r.fallbacks); }),
+                    rollbacks == "0" ? "-" : fmt::format("{:.3g}", given_up)});
+  }
+  page.heading("Spikes, and what was done about trouble");
+  page.paragraph(
+      "Share of the steps that lie so many deviations from the mean of those before, where 128 are: means over cells. "
+      "Then counts over all cells of the line, and the largest logit of steps that rollbacks gave up.");
+  page.table(rows);
+}
+
+void add_costs(Page& page, const Comparison& comparison) {
+  Rows rows = {{"arm", "seconds per step", "against the baseline", "tokens per second", "memory of a rank",
+                "against the baseline"}};
   auto seconds = [](const Line& line) {
     return median(values_of(line, [](const CellResult& r) { return r.seconds_per_step; }));
   };
@@ -233,52 +284,45 @@ void add_spikes_and_costs(Page& page, const Comparison& comparison) {
   for (const Line& line : comparison.lines) {
     const Line& baseline = comparison.lines[line.baseline];
     if (seconds(line) == 0) continue;
-    spikes.push_back({line.label,
-                      fmt::format("{:.4f}", mean(line, [](const CellResult& r) { return r.loss_spikes_7; })),
-                      fmt::format("{:.4f}", mean(line, [](const CellResult& r) { return r.loss_spikes_6; })),
-                      fmt::format("{:.4f}", mean(line, [](const CellResult& r) { return r.gradient_spikes_7; })),
-                      fmt::format("{:.4f}", mean(line, [](const CellResult& r) { return r.gradient_spikes_6; })),
-                      fmt::format("{:.1f}", mean(line, [](const CellResult& r) { return double(r.skipped_steps); }))});
     const std::vector<double> each = values_of(line, [](const CellResult& r) { return r.seconds_per_step; });
-    costs.push_back({line.label,
-                     fmt::format("{:.4f} ({:.4f} to {:.4f})", seconds(line),
-                                 *std::min_element(each.begin(), each.end()), largest(each)),
-                     seconds(baseline) > 0 ? fmt::format("{:.3f}", seconds(line) / seconds(baseline)) : "-",
-                     human_count(median(values_of(line, [](const CellResult& r) { return r.tokens_per_second; }))),
-                     human_bytes(memory(line)),
-                     memory(baseline) > 0 ? fmt::format("{:.3f}", memory(line) / memory(baseline)) : "-"});
+    rows.push_back({line.label,
+                    fmt::format("{:.4f} ({:.4f} to {:.4f})", seconds(line), *std::min_element(each.begin(), each.end()),
+                                largest(each)),
+                    seconds(baseline) > 0 ? fmt::format("{:.3f}", seconds(line) / seconds(baseline)) : "-",
+                    human_count(median(values_of(line, [](const CellResult& r) { return r.tokens_per_second; }))),
+                    human_bytes(memory(line)),
+                    memory(baseline) > 0 ? fmt::format("{:.3f}", memory(line) / memory(baseline)) : "-"});
   }
-  page.heading("Spikes");
-  page.paragraph("Share of the steps that lie so many deviations from the mean of those before; means over cells.");
-  page.table(spikes);
   page.heading("Costs");
   page.paragraph(
       "Medians over cells of each cell's median step, with the fastest and the slowest cell: what else the machine "
       "did shows in them. Memory is what the run planned.");
-  page.table(costs);
+  page.table(rows);
 }
 
 void add_troubles(Page& page, const Ablation& ablation) {
   Rows rows = {{"cell", "ended", "at step", "why"}};
   for (size_t i = 0; i < ablation.results.size(); ++i) {
     const auto& result = ablation.results[i];
-    if (!result)
-      rows.push_back({ablation.plan.cells[i].name, "not yet", "", ""});
+    const std::string& name = ablation.plan.cells[i].name;
+    if (!result && ablation.failures[i].empty())
+      rows.push_back({name, "not yet", "", ""});
+    else if (!result)
+      rows.push_back({name, "failed", "", ablation.failures[i]});
     else if (result->end != CellEnd::done)
-      rows.push_back(
-          {ablation.plan.cells[i].name, name_of(result->end), fmt::format("{}", result->steps), result->reason});
+      rows.push_back({name, name_of(result->end), fmt::format("{}", result->steps), result->reason});
   }
   if (rows.size() == 1) return page.paragraph("Every cell ran to its last step.");
   page.heading("Cells that were cut off, failed, or have not ended");
   page.paragraph(
       "A cell cut off early counts with its loss at that time, one that ended without a finite loss with that "
-      "before training; failed ones are left out.");
+      "before training; failed ones are left out, and keel ablate tries them again.");
   page.table(rows);
 }
 
 }  // namespace
 
-Page ablation_report(io::IoThread& io, const Ablation& ablation, const std::string& config) {
+Page ablation_report(const Ablation& ablation, const std::string& config) {
   if (ablation.finished() == 0) throw input_error("{}: no cell has ended yet", ablation.directory);
   const Comparison comparison = compare(ablation);
   const Findings found = findings(ablation);
@@ -290,10 +334,11 @@ Page ablation_report(io::IoThread& io, const Ablation& ablation, const std::stri
   page.heading("Loss, logits, sensitivity");
   add_losses(page, comparison);
   add_sensitivity(page, comparison);
-  add_logits_over_steps(page, io, ablation, comparison);
+  add_logits_over_steps(page, ablation, comparison);
   add_lost(page, comparison);
   add_differences(page, ablation, comparison);
-  add_spikes_and_costs(page, comparison);
+  add_spikes(page, comparison);
+  add_costs(page, comparison);
   add_troubles(page, ablation);
   page.details("The config", config);
   return page;

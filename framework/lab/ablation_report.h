@@ -7,7 +7,7 @@
 namespace keel::lab {
 
 // Reads the runs of finished cells for curves over steps. `config` is shown as it is.
-Page ablation_report(io::IoThread& io, const Ablation& ablation, const std::string& config);
+Page ablation_report(const Ablation& ablation, const std::string& config);
 
 // What was shown, and what was not: two sentences that follow from the numbers.
 struct Findings {

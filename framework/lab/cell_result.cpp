@@ -28,28 +28,50 @@ std::string why_lost(const RunRecord& run, const CellResult& result) {
 }
 
 void judge_steps(const RunRecord& run, CellResult& result) {
-  std::vector<double> losses, gradients, seconds, rates;
+  std::vector<double> losses, seconds, rates;
   for (const StepRecord& step : run.steps) {
     losses.push_back(step.loss);
-    gradients.push_back(step.gradient_norm);
     seconds.push_back(step.seconds);
     rates.push_back(step.tokens_per_second);
     result.skipped_steps += !step.accepted;
-    const double logit = std::isnan(step.largest_logit) ? std::numeric_limits<double>::infinity() : step.largest_logit;
-    result.largest_logit = std::max(result.largest_logit, logit);
   }
+  result.largest_logit = largest_logit(run);
   result.last_logit = run.steps.back().largest_logit;
   const size_t tenth = std::max<size_t>(1, losses.size() / 10);
   result.train_loss = estimate(std::span(losses).last(tenth)).mean;
-  result.loss_spikes_7 = spike_score(losses, {7, 1000});
-  result.loss_spikes_6 = spike_score(losses, {6, 128});
-  result.gradient_spikes_7 = spike_score(gradients, {7, 1000});
-  result.gradient_spikes_6 = spike_score(gradients, {6, 128});
+  result.spikes = spike_scores(run.steps);
   result.seconds_per_step = median(seconds);
   result.tokens_per_second = median(rates);
 }
 
-// Every number of a result with its name in JSON.
+// A lowered rate counts where the step is still part of the run: neither given up nor made again by a later process.
+void judge_events(const RunRecord& run, CellResult& result) {
+  std::vector<int64_t> lowered;
+  for (const io::Json& event : run.events) {
+    const std::string kind = event.value("event", "");
+    const int64_t step = event.value("step", int64_t(0));
+    if (kind == "memory") result.memory_bytes = event.value("bytes", 0.0);
+    if (kind == "start" || kind == "resume") std::erase_if(lowered, [&](int64_t each) { return each > step; });
+    if (kind == "lower_lr") lowered.push_back(step);
+    if (kind != "rolled_back" && kind != "fallback") continue;
+    ++result.rollbacks;
+    result.fallbacks += kind == "fallback";
+    result.given_up_logit = std::max(result.given_up_logit, event.value("largest_logit", 0.0));
+  }
+  result.lowered_rates = int64_t(lowered.size());
+}
+
+template <class Result, class Visit>
+void each_count(Result& r, Visit visit) {
+  visit("steps", r.steps);
+  visit("outside_bound", r.outside_bound);
+  visit("skipped_steps", r.skipped_steps);
+  visit("lowered_rates", r.lowered_rates);
+  visit("rollbacks", r.rollbacks);
+  visit("fallbacks", r.fallbacks);
+}
+
+// Every real number of a result with its name in JSON.
 template <class Result, class Visit>
 void each_number(Result& r, Visit visit) {
   visit("first_loss", r.first_loss);
@@ -59,16 +81,17 @@ void each_number(Result& r, Visit visit) {
   visit("bigram_loss", r.bigram_loss);
   visit("largest_logit", r.largest_logit);
   visit("last_logit", r.last_logit);
-  visit("loss_spikes_7", r.loss_spikes_7);
-  visit("loss_spikes_6", r.loss_spikes_6);
-  visit("gradient_spikes_7", r.gradient_spikes_7);
-  visit("gradient_spikes_6", r.gradient_spikes_6);
+  visit("given_up_logit", r.given_up_logit);
+  visit("loss_spikes_7", r.spikes.loss_7);
+  visit("loss_spikes_6", r.spikes.loss_6);
+  visit("gradient_spikes_7", r.spikes.gradient_7);
+  visit("gradient_spikes_6", r.spikes.gradient_6);
   visit("seconds_per_step", r.seconds_per_step);
   visit("tokens_per_second", r.tokens_per_second);
   visit("memory_bytes", r.memory_bytes);
 }
 
-constexpr CellEnd kEnds[] = {CellEnd::done, CellEnd::lost, CellEnd::unstable, CellEnd::failed};
+constexpr CellEnd kEnds[] = {CellEnd::done, CellEnd::lost, CellEnd::unstable};
 
 }  // namespace
 
@@ -80,8 +103,6 @@ const char* name_of(CellEnd end) {
       return "lost";
     case CellEnd::unstable:
       return "unstable";
-    case CellEnd::failed:
-      return "failed";
   }
   return "?";
 }
@@ -102,36 +123,32 @@ CellResult judge(const RunRecord& run, double bigram_loss, bool bf16) {
   result.bound_used = bound_used(run);
   for (const StepRecord& step : run.steps) result.outside_bound += step.bound_used > 1 + slack_of(bf16);
   result.lost = why_lost(run, result);
-  for (const io::Json& event : run.events)
-    if (event.value("event", "") == "memory") result.memory_bytes = event.value("bytes", 0.0);
+  judge_events(run, result);
   return result;
 }
 
 io::Json to_json(const CellResult& result) {
-  io::Json json = {{"end", name_of(result.end)}, {"reason", result.reason}, {"steps", result.steps}};
+  io::Json json = {{"end", name_of(result.end)}, {"reason", result.reason}, {"lost", result.lost}};
+  each_count(result, [&](const char* name, int64_t value) { json[name] = value; });
   // JSON has no NaN and no infinity.
   each_number(result, [&](const char* name, double value) {
     json[name] = std::isfinite(value) ? io::Json(value) : io::Json(fmt::format("{}", value));
   });
   json["bound_used"] = result.bound_used ? io::Json(*result.bound_used) : io::Json();
-  json["outside_bound"] = result.outside_bound;
-  json["lost"] = result.lost;
-  json["skipped_steps"] = result.skipped_steps;
   return json;
 }
 
 CellResult result_from_json(const io::Json& json) {
-  CellResult result{.reason = json.at("reason"), .steps = json.at("steps")};
+  CellResult result{.reason = json.at("reason")};
   for (CellEnd end : kEnds)
     if (json.at("end") == name_of(end)) result.end = end;
+  each_count(result, [&](const char* name, int64_t& value) { value = json.at(name); });
   each_number(result, [&](const char* name, double& value) {
     const io::Json& stored = json.at(name);
     value = stored.is_number() ? stored.get<double>() : std::stod(stored.get<std::string>());
   });
   if (json.at("bound_used").is_number()) result.bound_used = json.at("bound_used").get<double>();
-  result.outside_bound = json.at("outside_bound");
   result.lost = json.at("lost");
-  result.skipped_steps = json.at("skipped_steps");
   return result;
 }
 

@@ -1,20 +1,20 @@
-// What came out of one cell: judged once, when the cell has ended, and kept in its folder as result.json. A cell that
-// has this file is finished.
+// What came out of one cell that trained: judged once, when the cell has ended, and kept in its folder as result.json.
+// A cell that has this file is finished.
 #pragma once
 
-#include "framework/lab/run_record.h"
+#include "framework/lab/spike_scores.h"
 
 namespace keel::lab {
 
 inline constexpr double kLostLogit = 1e4;
 
 // How a cell ended.
-enum class CellEnd { done, lost, unstable, failed };  // lost: stopped early by stop.lost; failed: `reason` says why
+enum class CellEnd { done, lost, unstable };  // lost: stopped early by stop.lost
 const char* name_of(CellEnd end);
 
 struct CellResult {
   CellEnd end = CellEnd::done;
-  std::string reason;
+  std::string reason;  // why it did not come to its last step
   int64_t steps = 0;
   double first_loss = 0;  // l0: held-out loss before the first step
   double valid_loss = 0;  // at the end, nats per token
@@ -25,14 +25,16 @@ struct CellResult {
   std::optional<double> bound_used;          // largest share of QK-Norm's bound; nothing without QK-Norm
   int64_t outside_bound = 0;                 // steps above it, rounding allowed for: a fault of this program
   std::string lost;                          // why it is lost (QKNORM.md section 6); empty where it is not
-  int64_t skipped_steps = 0;
-  double loss_spikes_7 = 0, loss_spikes_6 = 0, gradient_spikes_7 = 0, gradient_spikes_6 = 0;
+  // What `stability` did to it; a rollback with a fallback is both.
+  int64_t skipped_steps = 0, lowered_rates = 0, rollbacks = 0, fallbacks = 0;
+  double given_up_logit = 0;  // largest logit of the steps that rollbacks gave up, which largest_logit leaves out
+  SpikeScores spikes;
   // Not the same from run to run.
   double seconds_per_step = 0, tokens_per_second = 0;  // medians
   double memory_bytes = 0;                             // planned, of rank 0
 };
 
-// Of a cell that trained. `bf16`: how much rounding its logits may carry.
+// `bf16`: how much rounding its logits may carry.
 CellResult judge(const RunRecord& run, double bigram_loss, bool bf16);
 
 io::Json to_json(const CellResult& result);

@@ -13,19 +13,32 @@ namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
-// A text in gnuplot's quotes; what its enhanced mode would read as markup is escaped.
+// A text in gnuplot's single quotes, in which nothing is executed; what its enhanced mode would read as markup is
+// escaped.
 std::string quoted(const std::string& text) {
-  std::string out = "\"";
+  std::string out = "'";
   for (char letter : text) {
-    if (std::string("_^{}@&~").find(letter) != std::string::npos) out += "\\\\";
-    if (letter == '"' || letter == '\\') out += '\\';
-    out += letter;
+    if (std::string("_^{}@&~\\").find(letter) != std::string::npos) out += '\\';
+    out += letter == '\n' ? ' ' : letter;
+    if (letter == '\'') out += '\'';
   }
-  return out + "\"";
+  return out + "'";
 }
 
 std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.7g}", value) : "NaN";
+}
+
+std::string csv_number(double value) {
+  return std::isinf(value) ? fmt::format("{}", value) : number(value);
+}
+
+// In place of a picture that has nothing to show.
+std::string no_values(const Scheme& scheme) {
+  return fmt::format(
+      "unset border\nunset tics\nset xrange [0:1]\nset yrange [0:1]\n"
+      "set label 'no values' at graph 0.5, graph 0.5 center textcolor rgb '{}'\nplot -1 notitle\n",
+      scheme.ink);
 }
 
 std::string common(const Scheme& scheme, const std::string& x_label, const std::string& y_label) {
@@ -40,10 +53,34 @@ std::string log_axis(const char* axis) {
   return fmt::format("set logscale {0}\nset format {0} '10^{{%L}}'\n", axis);
 }
 
-std::string data_block(const Series& series, size_t index) {
+// Where a point is drawn.
+double place_of(const Chart& chart, const Series& series, size_t i) {
+  return chart.x_names.empty() ? series.x[i] * (1 + series.aside) : series.x[i] + series.aside;
+}
+
+bool has_values(const Chart& chart) {
+  auto shown = [](double value, bool log) { return std::isfinite(value) && (!log || value > 0); };
+  for (const Series& series : chart.series)
+    for (size_t i = 0; i < series.x.size(); ++i)
+      if (shown(series.x[i], chart.log_x) && shown(series.y[i], chart.log_y)) return true;
+  return false;
+}
+
+// Where a line leaves what can be drawn: the first of each stretch of infinite values.
+std::string infinities(const Chart& chart, const Series& series, const Scheme& scheme) {
+  std::string text;
+  for (size_t i = 0; i < series.y.size(); ++i)
+    if (series.y[i] == INFINITY && (i == 0 || series.y[i - 1] != INFINITY))
+      text += fmt::format("set label '∞' at first {}, graph 0.98 center textcolor rgb '{}'\n",
+                          number(place_of(chart, series, i)), scheme.series[series.color % 8]);
+  return text;
+}
+
+std::string data_block(const Chart& chart, size_t index) {
+  const Series& series = chart.series[index];
   std::string text = fmt::format("$d{} << EOD\n", index);
   for (size_t i = 0; i < series.x.size(); ++i) {
-    text += number(series.x[i]) + " " + number(series.y[i]);
+    text += number(place_of(chart, series, i)) + " " + number(series.y[i]);
     if (!series.low.empty()) text += " " + number(series.low[i]) + " " + number(series.high[i]);
     text += "\n";
   }
@@ -80,6 +117,7 @@ std::string names_of_x(const std::vector<std::string>& names) {
 }
 
 std::string script(const Chart& chart, const Scheme& scheme) {
+  if (!has_values(chart)) return no_values(scheme);
   std::string text = common(scheme, chart.x_label, chart.y_label) + x_range(chart) + names_of_x(chart.x_names);
   if (chart.log_x) text += log_axis("x");
   if (chart.log_y) text += log_axis("y");
@@ -88,10 +126,11 @@ std::string script(const Chart& chart, const Scheme& scheme) {
         fmt::format("set arrow from {0}, graph 0 to {0}, graph 1 nohead lc rgb '{1}' lw 1 dt 3\n", mark, scheme.ink);
   std::string plots;
   for (size_t i = 0; i < chart.series.size(); ++i) {
-    text += data_block(chart.series[i], i);
+    text += data_block(chart, i) + infinities(chart, chart.series[i], scheme);
     plots += (i > 0 ? ", " : "") + plot_of(chart.series[i], i, scheme);
   }
   for (const auto& [label, value] : chart.levels) {
+    if (!std::isfinite(value)) continue;
     plots += fmt::format(", {} with lines lc rgb '{}' lw 1.2 dt 4 notitle", number(value), scheme.ink);
     text += fmt::format("set label {} at graph 0.01, first {} left offset 0,0.5 textcolor rgb '{}' font ',11'\n",
                         quoted(label), number(value), scheme.ink);
@@ -104,15 +143,25 @@ std::string csv(const Chart& chart) {
   std::string text = "series,x,y,low,high\n";
   for (const Series& series : chart.series)
     for (size_t i = 0; i < series.x.size(); ++i)
-      text += csv_line({series.label,
-                        chart.x_names.empty() ? number(series.x[i]) : chart.x_names[size_t(series.x[i] + 0.5)],
-                        number(series.y[i]), series.low.empty() ? "" : number(series.low[i]),
-                        series.high.empty() ? "" : number(series.high[i])});
+      text +=
+          csv_line({series.label, chart.x_names.empty() ? number(series.x[i]) : chart.x_names.at(size_t(series.x[i])),
+                    csv_number(series.y[i]), series.low.empty() ? "" : csv_number(series.low[i]),
+                    series.high.empty() ? "" : csv_number(series.high[i])});
   return text;
+}
+
+double largest_finite(const HeatMap& map) {
+  double largest = -INFINITY;
+  for (const std::vector<double>& row : map.values)
+    for (double value : row)
+      if (std::isfinite(value)) largest = std::max(largest, value);
+  return largest;
 }
 
 // Columns are places 0, 1, ...; the ticks say what stands there.
 std::string script(const HeatMap& map, const Scheme& scheme) {
+  const double largest = largest_finite(map);
+  if (!(largest > (map.log_color ? 0 : -INFINITY))) return no_values(scheme);
   std::string text = common(scheme, map.x_label, "");
   text += fmt::format(
       "unset grid\nset border 0\nset cblabel {} textcolor rgb '{}'\nset xrange [-0.5:{}]\nset yrange [{}:-0.5]\n"
@@ -122,14 +171,19 @@ std::string script(const HeatMap& map, const Scheme& scheme) {
   std::string ticks;
   const size_t every = std::max<size_t>(1, (map.x.size() + 7) / 8);
   for (size_t i = 0; i < map.x.size(); i += every)
-    ticks += fmt::format("{}\"{}\" {}", ticks.empty() ? "" : ", ", number(map.x[i]), i);
+    ticks += fmt::format("{}'{}' {}", ticks.empty() ? "" : ", ", number(map.x[i]), i);
   text += "set xtics (" + ticks + ")\nset ytics (";
   for (size_t i = 0; i < map.rows.size(); ++i)
     text += fmt::format("{}{} {}", i > 0 ? ", " : "", quoted(map.rows[i]), i);
   text += ")\n$d << EOD\n";
   for (size_t row = 0; row < map.rows.size(); ++row)
-    for (size_t i = 0; i < map.x.size(); ++i) text += fmt::format("{} {} {}\n", i, row, number(map.values[row][i]));
-  return text + "EOD\nplot $d using 1:2:3 with image notitle\n";
+    for (size_t i = 0; i < map.x.size(); ++i)
+      text += fmt::format("{} {} {}\n", i, row, number(std::min(map.values[row][i], largest)));
+  // An image has two rows and two columns at least.
+  const bool image = map.rows.size() > 1 && map.x.size() > 1;
+  return text + "EOD\nplot $d using 1:2:" +
+         (image ? "3 with image notitle\n"
+                : "(0.5):(0.5):3 with boxxyerror fillcolor palette fillstyle solid noborder notitle\n");
 }
 
 std::string csv(const HeatMap& map) {
@@ -138,7 +192,7 @@ std::string csv(const HeatMap& map) {
   std::string text = csv_line(fields);
   for (size_t row = 0; row < map.rows.size(); ++row) {
     fields = {map.rows[row]};
-    for (double value : map.values[row]) fields.push_back(number(value));
+    for (double value : map.values[row]) fields.push_back(csv_number(value));
     text += csv_line(fields);
   }
   return text;

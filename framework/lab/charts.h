@@ -11,6 +11,7 @@ struct Series {
   std::string label;
   std::vector<double> x, y;
   std::vector<double> low, high;  // ends of error bars; or empty
+  double aside = 0;               // drawn to the right by this share of x, or of the place of a name
   int color = 0;                  // of the scheme
   bool line = true;
   bool points = false;
@@ -43,6 +44,8 @@ struct Picture {
   std::string csv;
 };
 
+// Infinite values stand as a sign at the upper edge, in heat maps in the colour of the largest that is finite. Where
+// there is nothing to draw, the picture says so.
 Picture draw(const Chart& chart);
 Picture draw(const HeatMap& map);
 

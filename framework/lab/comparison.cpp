@@ -58,6 +58,7 @@ Comparison compare(const Ablation& ablation) {
     if (parse_real(text, number)) comparison.x_numbers.push_back(number);
   }
   if (comparison.x_numbers.size() != comparison.x.size()) comparison.x_numbers.clear();
+  comparison.has_sensitivity = comparison.x_key == "optimizer.lr" && log_spaced(comparison.x_numbers);
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < plan.cells.size(); ++i) {
     const Cell& cell = plan.cells[i];
@@ -77,7 +78,7 @@ Comparison compare(const Ablation& ablation) {
     Line& line = comparison.lines[place->second];
     line.cells[x][seed] = i;
     const auto& result = ablation.results[i];
-    if (result && result->end != CellEnd::failed) line.results[x][seed] = &*result;
+    if (result) line.results[x][seed] = &*result;
   }
   return comparison;
 }

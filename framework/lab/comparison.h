@@ -13,7 +13,7 @@ struct Line {
   std::string label;  // "rms", or "rms, sequence_length 256"
   std::string arm;
   size_t baseline = 0;                                  // the baseline's line at the same point
-  std::vector<std::vector<const CellResult*>> results;  // [x][seed]; null where a cell has not ended or has failed
+  std::vector<std::vector<const CellResult*>> results;  // [x][seed]; null where a cell has not ended
   std::vector<std::vector<size_t>> cells;               // [x][seed]: index into the plan
 };
 
@@ -21,6 +21,7 @@ struct Comparison {
   std::string x_key;              // "optimizer.lr" where there is such an axis, else the first; "" without axes
   std::vector<std::string> x;     // its values; one empty text without axes
   std::vector<double> x_numbers;  // empty where they are not all numbers
+  bool has_sensitivity = false;   // x is one log-spaced grid of learning rates (QKNORM.md section 6)
   std::vector<Line> lines;        // the baseline's before others at the same point
 };
 

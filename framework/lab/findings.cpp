@@ -10,9 +10,9 @@ namespace {
 // What the finished cells of one line have in common.
 struct Tally {
   size_t cells = 0, lost = 0;
-  double largest_logit = 0;
+  double largest_logit = 0, given_up_logit = 0;
   std::optional<double> bound_used;
-  int64_t outside_bound = 0;
+  int64_t outside_bound = 0, lowered_rates = 0, rollbacks = 0, fallbacks = 0;
 };
 
 Tally tally(const Line& line) {
@@ -23,22 +23,31 @@ Tally tally(const Line& line) {
       ++tally.cells;
       tally.lost += !result->lost.empty();
       tally.largest_logit = std::max(tally.largest_logit, result->largest_logit);
+      tally.given_up_logit = std::max(tally.given_up_logit, result->given_up_logit);
       tally.outside_bound += result->outside_bound;
+      tally.lowered_rates += result->lowered_rates;
+      tally.rollbacks += result->rollbacks;
+      tally.fallbacks += result->fallbacks;
       if (result->bound_used) tally.bound_used = std::max(tally.bound_used.value_or(0), *result->bound_used);
     }
   return tally;
 }
 
-std::string sentence_of(const Line& line, bool baseline) {
+std::string sentence_of(const Comparison& comparison, size_t index) {
+  const Line& line = comparison.lines[index];
   const Tally t = tally(line);
-  std::string text =
-      fmt::format("{}{}: largest logit {:.3g}", line.label, baseline ? " (baseline)" : "", t.largest_logit);
+  std::string text = fmt::format("{}{}: largest logit {:.3g}", line.label, line.baseline == index ? " (baseline)" : "",
+                                 t.largest_logit);
   if (t.bound_used)
     text += t.outside_bound == 0 ? fmt::format(" (at most {:.0f}% of its bound)", 100 * *t.bound_used)
                                  : fmt::format(" (above its bound {} times: a fault)", t.outside_bound);
   text += fmt::format(", {} of {} cells lost", t.lost, t.cells);
+  if (t.lowered_rates > 0) text += fmt::format(", learning rate lowered {} times", t.lowered_rates);
+  if (t.rollbacks > 0)
+    text += fmt::format(", rolled back {} times ({} with a fallback) from logits up to {:.3g}", t.rollbacks,
+                        t.fallbacks, t.given_up_logit);
   const std::vector<double> sensitivity = sensitivities(line);
-  if (line.results.size() > 1 && !sensitivity.empty())
+  if (comparison.has_sensitivity && !sensitivity.empty())
     text += fmt::format(", sensitivity {}", text_of(estimate(sensitivity), "{:.3f}"));
   return text;
 }
@@ -91,8 +100,9 @@ std::vector<std::string> limits_of(const Ablation& ablation, const Comparison& c
     if (arm.differences.size() > 1)
       limits.push_back(
           fmt::format("which of its {} changed keys makes {} what it is", arm.differences.size(), arm.name));
-  if (ablation.finished() < plan.cells.size())
-    limits.push_back(fmt::format("{} cells have not ended", plan.cells.size() - ablation.finished()));
+  const size_t failed = ablation.failed(), waiting = plan.cells.size() - ablation.finished() - failed;
+  if (failed > 0) limits.push_back(fmt::format("{} cells failed", failed));
+  if (waiting > 0) limits.push_back(fmt::format("{} cells have not ended", waiting));
   limits.push_back("anything about other sizes, data or longer runs");
   return limits;
 }
@@ -103,12 +113,11 @@ Findings findings(const Ablation& ablation) {
   const Comparison comparison = compare(ablation);
   const size_t seeds = ablation.plan.seeds.size();
   std::vector<std::string> parts;
-  for (size_t i = 0; i < comparison.lines.size(); ++i)
-    parts.push_back(sentence_of(comparison.lines[i], comparison.lines[i].baseline == i));
+  for (size_t i = 0; i < comparison.lines.size(); ++i) parts.push_back(sentence_of(comparison, i));
   const std::pair<const char*, Quantity> quantities[] = {{"best loss", best_losses}, {"sensitivity", sensitivities}};
   for (const auto& [name, quantity] : quantities) {
     const std::vector<std::string> settled = differences(comparison, quantity).settled;
-    if (settled.empty() || (quantity == sensitivities && comparison.x.size() < 2)) continue;
+    if (settled.empty() || (quantity == sensitivities && !comparison.has_sensitivity)) continue;
     parts.push_back(
         fmt::format("{} against the baseline, beyond the interval over seeds: {}", name, joined(settled, ", ")));
   }

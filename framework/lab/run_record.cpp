@@ -65,19 +65,24 @@ const HeadRecord* RunRecord::head(const std::string& name) const {
   return found == heads.end() || found->second.steps.empty() ? nullptr : &found->second;
 }
 
-RunRecord read_run(io::IoThread& io, const std::string& directory) {
+RunRecord read_steps(const std::string& directory) {
   RunRecord run{.directory = directory};
-  const std::string metrics = directory + "/metrics.jsonl", telemetry = directory + "/telemetry.h5";
+  const std::string metrics = directory + "/metrics.jsonl", events = directory + "/events.jsonl";
   if (!std::filesystem::exists(metrics))
     throw input_error("{}: no run here: metrics.jsonl is missing (a run is kept in runs/NAME)", directory);
-  for (const io::Json& line : io::read_json_lines(metrics)) {
+  io::for_each_json_line(metrics, [&](const io::Json& line) {
     if (line.contains("valid_loss"))
       run.evaluations.push_back({line.at("step"), number(line, "valid_loss"), number(line, "valid_nats_per_byte")});
     else
       run.steps.push_back(step_of(line));
-  }
-  if (std::filesystem::exists(directory + "/events.jsonl"))
-    run.events = io::read_json_lines(directory + "/events.jsonl");
+  });
+  if (std::filesystem::exists(events)) run.events = io::read_json_lines(events);
+  return run;
+}
+
+RunRecord read_run(io::IoThread& io, const std::string& directory) {
+  RunRecord run = read_steps(directory);
+  const std::string telemetry = directory + "/telemetry.h5";
   if (!std::filesystem::exists(telemetry)) return run;
   try {
     io.run([&](io::IoContext& context) { read_heads(run, context, telemetry); });
@@ -85,6 +90,14 @@ RunRecord read_run(io::IoThread& io, const std::string& directory) {
     log::warning("left out: {}", error.what());
   }
   return run;
+}
+
+double largest_logit(const RunRecord& run, int64_t after_step) {
+  double largest = 0;
+  for (const StepRecord& step : run.steps)
+    if (step.step > after_step)
+      largest = std::max(largest, std::isnan(step.largest_logit) ? INFINITY : step.largest_logit);
+  return largest;
 }
 
 std::optional<double> bound_used(const RunRecord& run) {

@@ -57,9 +57,13 @@ struct RunRecord {
   const HeadRecord* head(const std::string& name) const;
 };
 
-// An input error where the folder holds no run. Telemetry that is just being written is left out.
+// Everything but heads, which are most of what a run leaves. An input error where the folder holds no run.
+RunRecord read_steps(const std::string& directory);
+// With heads; telemetry that is just being written is left out.
 RunRecord read_run(io::IoThread& io, const std::string& directory);
 
+// The largest logit of any head in the steps after this one; infinite where one was not a number.
+double largest_logit(const RunRecord& run, int64_t after_step = 0);
 // The largest share of its bound that any head's logit reached in any step; nothing where no head had a bound.
 std::optional<double> bound_used(const RunRecord& run);
 

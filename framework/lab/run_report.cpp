@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "framework/base/text.h"
+#include "framework/lab/events.h"
+#include "framework/lab/spike_scores.h"
 #include "framework/lab/statistics.h"
 
 namespace keel::lab {
@@ -21,15 +23,13 @@ Series curve(const RunRecord& run, const std::string& label, double StepRecord::
   return series;
 }
 
-// Steps that left the weights as they were, or ended the run.
+// Steps at which something happened.
 std::vector<double> marked_steps(const RunRecord& run) {
   std::vector<double> marks;
-  for (const io::Json& event : run.events) {
-    const std::string kind = event.value("event", "");
-    if (kind != "start" && kind != "resume" && kind != "memory" && event.contains("step"))
-      marks.push_back(event["step"].get<double>());
+  for (const io::Json* event : shown_events(run, 200)) {
+    const std::string kind = event->value("event", "");
+    if (kind != "start" && kind != "resume" && event->contains("step")) marks.push_back((*event)["step"].get<double>());
   }
-  if (marks.size() > 200) marks.resize(200);  // a run that skipped everything
   return marks;
 }
 
@@ -164,35 +164,32 @@ std::optional<std::string> out_of_range(const RunRecord& run, const std::string&
 }
 
 void add_numbers(Page& page, const RunRecord& run) {
-  std::vector<double> losses, norms, rates, seconds;
-  double largest = 0;
+  std::vector<double> rates, seconds;
   int64_t skipped = 0;
   for (const StepRecord& step : run.steps) {
-    losses.push_back(step.loss);
-    norms.push_back(step.gradient_norm);
     rates.push_back(step.tokens_per_second);
     seconds.push_back(step.seconds);
-    largest = std::max(largest, step.largest_logit);
     skipped += !step.accepted;
   }
-  std::vector<std::vector<std::string>> rows = {{"what", "value"},
-                                                {"steps", fmt::format("{}", run.steps.back().step)},
-                                                {"training loss at the end", fmt::format("{:.4f}", losses.back())}};
+  const SpikeScores spikes = spike_scores(run.steps);
+  std::vector<std::vector<std::string>> rows = {
+      {"what", "value"},
+      {"steps", fmt::format("{}", run.steps.back().step)},
+      {"training loss at the end", fmt::format("{:.4f}", run.steps.back().loss)}};
   if (!run.evaluations.empty()) {
     const EvaluationRecord& last = run.evaluations.back();
     rows.push_back({"held-out loss", fmt::format("{:.4f} nats per token at step {}", last.loss, last.step)});
     if (last.nats_per_byte > 0) rows.push_back({"", fmt::format("{:.4f} nats per byte", last.nats_per_byte)});
   }
-  rows.push_back({"largest logit of any step", fmt::format("{:.4g}", largest)});
+  rows.push_back({"largest logit of any step", fmt::format("{:.4g}", largest_logit(run))});
   if (const auto used = bound_used(run))
     rows.push_back({"largest share of its bound", fmt::format("{:.0f}%", 100 * *used)});
   for (const auto& [name, what] : {std::pair("stream", "residual stream"), {"weights", "matrices"}})
     if (const auto text = out_of_range(run, name))
       rows.push_back({fmt::format("bf16 values out of range, most of any layer's {}", what), *text});
   rows.push_back({"steps that left the weights as they were", fmt::format("{}", skipped)});
-  rows.push_back(
-      {"spike score of the loss, 7 deviations of 1,000 steps", fmt::format("{:.4f}", spike_score(losses, {7, 1000}))});
-  rows.push_back({"spike score of the gradient norm", fmt::format("{:.4f}", spike_score(norms, {7, 1000}))});
+  rows.push_back({"spike score of the loss, 7 deviations of 1,000 steps", text_of_share(spikes.loss_7)});
+  rows.push_back({"spike score of the gradient norm", text_of_share(spikes.gradient_7)});
   rows.push_back({"tokens per second, median", human_count(median(rates))});
   rows.push_back({"seconds per step, median", fmt::format("{:.3f}", median(seconds))});
   page.table(rows);
@@ -226,16 +223,13 @@ void add_places(Page& page, const RunRecord& run) {
 void add_events(Page& page, const RunRecord& run) {
   constexpr size_t kMost = 100;
   std::vector<std::vector<std::string>> rows = {{"step", "event", "why"}};
-  for (const io::Json& event : run.events) {
-    if (rows.size() > kMost) break;
-    const std::string kind = event.value("event", "");
-    if (kind == "memory") continue;
-    rows.push_back(
-        {event.contains("step") ? event["step"].dump() : "", kind, event.value("reason", event.value("change", ""))});
-  }
+  for (const io::Json* event : shown_events(run, kMost))
+    rows.push_back({event->contains("step") ? (*event)["step"].dump() : "", event->value("event", ""),
+                    event->value("reason", "")});
   page.heading("Events");
+  page.paragraph(
+      fmt::format("Without saves and notes; at most {}, the severest and the last. All: events.jsonl.", kMost));
   page.table(rows);
-  if (run.events.size() > kMost) page.paragraph(fmt::format("{} in all; see events.jsonl.", run.events.size()));
 }
 
 }  // namespace

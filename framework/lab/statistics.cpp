@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
-#include <deque>
 #include <numeric>
 
 #include "framework/base/error.h"
@@ -11,14 +10,12 @@
 namespace keel::lab {
 namespace {
 
-template <class Values>
-double mean_of(const Values& values) {
+double mean_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
 
 // Sum of squares around the mean, in a second pass.
-template <class Values>
-double squares_of(const Values& values, double mean) {
+double squares_of(std::span<const double> values, double mean) {
   double sum = 0;
   for (double value : values) sum += (value - mean) * (value - mean);
   return sum;
@@ -49,6 +46,19 @@ Estimate paired_difference(std::span<const double> a, std::span<const double> b)
   return result;
 }
 
+bool log_spaced(std::span<const double> values) {
+  if (values.size() < 2) return false;
+  std::vector<double> places, distances;
+  for (double value : values) {
+    if (!(value > 0)) return false;
+    places.push_back(std::log(value));
+  }
+  std::sort(places.begin(), places.end());
+  for (size_t i = 1; i < places.size(); ++i) distances.push_back(places[i] - places[i - 1]);
+  const auto [least, most] = std::minmax_element(distances.begin(), distances.end());
+  return *least > 0 && *most <= 1.5 * *least;
+}
+
 double lr_sensitivity(std::span<const double> losses, double l0) {
   require(!losses.empty(), "the sensitivity of no losses");
   std::vector<double> kept;
@@ -58,22 +68,22 @@ double lr_sensitivity(std::span<const double> losses, double l0) {
   return mean_of(kept);
 }
 
-double spike_score(std::span<const double> values, const SpikeRule& rule) {
+std::optional<double> spike_score(std::span<const double> values, const SpikeRule& rule) {
   constexpr size_t kLeastHistory = 128;
-  std::deque<double> history;
+  std::vector<double> finite;
   int64_t judged = 0, spikes = 0;
   for (double value : values) {
-    if (history.size() >= kLeastHistory) {
+    if (finite.size() >= kLeastHistory) {
+      const auto history = std::span(finite).last(std::min(finite.size(), size_t(rule.window)));
       const double mean = mean_of(history);
       const double deviation = std::sqrt(squares_of(history, mean) / double(history.size()));
       ++judged;
       spikes += !std::isfinite(value) || (deviation > 0 && std::abs(value - mean) >= rule.deviations * deviation);
     }
-    if (!std::isfinite(value)) continue;
-    history.push_back(value);
-    if (int64_t(history.size()) > rule.window) history.pop_front();
+    if (std::isfinite(value)) finite.push_back(value);
   }
-  return judged > 0 ? double(spikes) / double(judged) : 0;
+  if (judged == 0) return std::nullopt;
+  return double(spikes) / double(judged);
 }
 
 double median(std::vector<double> values) {

@@ -21,8 +21,12 @@ Estimate estimate(std::span<const double> values);
 // Of a[i] - b[i].
 Estimate paired_difference(std::span<const double> a, std::span<const double> b);
 
-// Over one grid of learning rates: the mean of min(l, l0) minus the smallest of those (Wortsman et al. 2023). A loss
-// that is not finite counts as l0.
+// At least two positive numbers, in any order, whose distances on a log scale differ by a factor of 1.5 at most: 1, 3,
+// 10 and 1, 2, 5, 10 are, 3, 30, 100 are not.
+bool log_spaced(std::span<const double> values);
+
+// Over one log-spaced grid of learning rates: the mean of min(l, l0) minus the smallest of those (Wortsman et al.
+// 2023). A loss that is not finite counts as l0.
 double lr_sensitivity(std::span<const double> losses, double l0);
 
 struct SpikeRule {
@@ -30,8 +34,9 @@ struct SpikeRule {
   int64_t window = 1000;
 };
 // The share of the values with at least 128 before them that lie at least that many deviations away from the mean of
-// the `window` values before. A value that is not finite counts as a spike and stays out of later means.
-double spike_score(std::span<const double> values, const SpikeRule& rule);
+// the `window` values before; nothing where no value has as many before it. A value that is not finite counts as a
+// spike and stays out of later means.
+std::optional<double> spike_score(std::span<const double> values, const SpikeRule& rule);
 
 double median(std::vector<double> values);  // of none: 0
 

@@ -1,6 +1,7 @@
 #include "framework/train/evaluation_hook.h"
 
 #include <array>
+#include <cmath>
 
 #include "framework/base/log.h"
 #include "framework/base/text.h"
@@ -13,9 +14,14 @@ void EvaluationHook::start(const Progress& progress) {
 
 Verdict EvaluationHook::after_step(const StepReport& report, const Verdict&, const Progress&) {
   const bool due = report.step == times_.total_steps || (times_.every > 0 && report.step % times_.every == 0);
+  finite_ = std::isfinite(report.loss) && std::isfinite(report.gradient_norm);
   loss_.reset();
   if (due) evaluate(report.step);
   return {};
+}
+
+void EvaluationHook::finish(const Progress& progress, const Ending& ending) {
+  if (ending.outcome == Outcome::unstable && finite_ && !loss_) evaluate(progress.step);
 }
 
 void EvaluationHook::evaluate(int64_t step) {

@@ -1,4 +1,5 @@
-// Held-out loss before the first step if asked, every N steps and at the end of the run.
+// Held-out loss before the first step if asked, every N steps and at the end of the run, also where that is stopped in
+// trouble with a loss and a gradient that are finite.
 #pragma once
 
 #include "framework/train/evaluation.h"
@@ -21,6 +22,7 @@ class EvaluationHook : public Hook {
 
   void start(const Progress& progress) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
+  void finish(const Progress& progress, const Ending& ending) override;
 
   // Of the step just over, where there was an evaluation: nats per counted token.
   const std::optional<double>& loss() const { return loss_; }
@@ -34,6 +36,7 @@ class EvaluationHook : public Hook {
   RunFilesHook& files_;
   EvaluationTimes times_;
   std::optional<double> loss_;
+  bool finite_ = true;  // the last step's loss and gradient norm
 };
 
 }  // namespace keel::train

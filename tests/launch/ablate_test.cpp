@@ -91,11 +91,12 @@ TEST_F(Ablate, SideBySideAndInPartsIsTheSame) {
   ASSERT_EQ(keel(common + "name=whole").code, 0);
   ASSERT_EQ(keel(common + "name=groups --groups 2", 2).code, 0);
   EXPECT_EQ(read("runs/groups/cells.csv"), read("runs/whole/cells.csv"));
-  for (const char* task : {"2/3", "1/3", "3/3"}) {
-    const Ended ended = keel(common + "name=tasks --task " + task);
+  for (const char* cells : {"4-6", "1-2", "rms*"}) {
+    const Ended ended = keel(common + "name=parts --only '" + cells + "'");
     ASSERT_EQ(ended.code, 0) << ended.output;
   }
-  EXPECT_EQ(read("runs/tasks/cells.csv"), read("runs/whole/cells.csv"));
+  EXPECT_EQ(keel(common + "name=parts").code, 0);
+  EXPECT_EQ(read("runs/parts/cells.csv"), read("runs/whole/cells.csv"));
   // Finished cells stay as they are, to the bytes and the time.
   const auto file = directory_ / "runs/whole/cells/rms-lr1e-3-seed1/metrics.jsonl";
   const auto written = std::filesystem::last_write_time(file);
@@ -103,8 +104,25 @@ TEST_F(Ablate, SideBySideAndInPartsIsTheSame) {
   EXPECT_EQ(std::filesystem::last_write_time(file), written);
 }
 
-TEST_F(Ablate, AFailedCellIsAResult) {
-  // One arm diverges at once, one has no data to read, one needs more memory than there is.
+// As the tasks of a job array, and one that is started later.
+TEST_F(Ablate, ProcessesShareTheCells) {
+  const std::string common = "ablate study.yaml train.steps=60 eval.every=30 ablate.seeds=[1] ";
+  ASSERT_EQ(keel(common + "name=whole").code, 0);
+  const std::string one = fmt::format("{} {} name=shared", KEEL_PROGRAM, common);
+  const Ended both = run_command(fmt::format(
+      "cd {} && {{ ({}; echo first $?) & ({}; echo second $?) & sleep 0.7; {}; echo third $?; wait; }} 2>&1",
+      directory_.string(), one, one, one));
+  for (const char* end : {"first 0", "second 0", "third 0"}) EXPECT_THAT(both.lines, Contains(end)) << both.output;
+  EXPECT_EQ(read("runs/shared/cells.csv"), read("runs/whole/cells.csv"));
+  for (const auto& [cell, end] : column("shared", "end")) {
+    EXPECT_EQ(end, "done");
+    EXPECT_EQ(cell_metric(cell, "loss", "shared").size(), 60u) << cell;
+    EXPECT_THAT(read("runs/shared/cells/" + cell + "/events.jsonl"), ::testing::Not(HasSubstr("resume"))) << cell;
+  }
+}
+
+TEST_F(Ablate, AnUnstableCellIsAResultAndAFailedOneIsTriedAgain) {
+  // One arm diverges at once, one has no data to read.
   write_config("failing.yaml", std::string(kConfig) + R"(
 ablate:
   arms:
@@ -112,15 +130,54 @@ ablate:
     wild: {optimizer.lr: 1e30, optimizer.clip_norm: null}
     blind: {data.train: nowhere, model.vocab: 257}
 )");
-  const Ended ended = keel("ablate failing.yaml stability.max_skips=1", 2);
-  ASSERT_EQ(ended.code, 0) << ended.output;
+  const std::string command = "ablate failing.yaml stability.max_skips=1";
+  for (int ranks : {2, 0}) {
+    const Ended ended = keel(command, ranks);
+    ASSERT_EQ(ended.code, 1) << ended.output;
+    EXPECT_THAT(ended.ours.back(), HasSubstr("2 of 3 cells finished"));
+    EXPECT_THAT(ended.ours.back(), HasSubstr("1 failed; the same command goes on"));
+    EXPECT_THAT(read("runs/failing/cells/blind-seed1/failure.json"), HasSubstr("nowhere"));
+    const auto ends = column("failing", "end");
+    EXPECT_EQ(ends.size(), 2u);
+    EXPECT_EQ(ends.at("fine-seed1"), "done");
+    EXPECT_EQ(ends.at("wild-seed1"), "unstable");
+    EXPECT_EQ(column("failing", "valid_loss").at("wild-seed1"), "nan");
+  }
+  EXPECT_THAT(keel("ablate failing.yaml --list").output, ::testing::ContainsRegex("blind-seed1 +failed "));
+  EXPECT_THAT(keel("watch runs/failing --once").output, HasSubstr("2 of 3 cells ended, 1 failed"));
+  ASSERT_EQ(keel("tokenize text.txt --out nowhere").code, 0);
+  const Ended ended = keel(command);
+  EXPECT_EQ(ended.code, 0) << ended.output;
   EXPECT_THAT(ended.ours, Contains(HasSubstr("3 of 3 cells finished")));
-  const auto ends = column("failing", "end");
-  EXPECT_EQ(ends.at("fine-seed1"), "done");
-  EXPECT_EQ(ends.at("wild-seed1"), "unstable");
-  EXPECT_EQ(ends.at("blind-seed1"), "failed");
-  EXPECT_EQ(column("failing", "valid_loss").at("wild-seed1"), "nan");
-  EXPECT_THAT(read("runs/failing/cells.csv"), HasSubstr("nowhere"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "runs/failing/cells/blind-seed1/failure.json"));
+}
+
+TEST_F(Ablate, WhatNoRanksFitIsRefusedBeforeAnythingRuns) {
+  const std::string odd = "ablate study.yaml 'ablate.arms.odd={batch.sequences: 6, batch.micro_sequences: 4}'";
+  const Ended ended = keel(odd);
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  EXPECT_THAT(ended.ours.back(), HasSubstr("6 sequences do not divide"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "runs"));
+  EXPECT_EQ(keel(odd + " train.steps=6 --only 1").code, 0) << "other cells may run";
+}
+
+// Tables follow from the cells' files.
+TEST_F(Ablate, TablesComeBack) {
+  const std::string command = "ablate study.yaml train.steps=6 eval.every=3 ablate.seeds=[1]";
+  ASSERT_EQ(keel(command).code, 0);
+  const std::string table = read("runs/study/cells.csv");
+  ASSERT_FALSE(table.empty());
+  for (const char* name : {"cells.csv", "costs.csv", "ablation.h5"})
+    ASSERT_TRUE(std::filesystem::remove(directory_ / "runs/study" / name)) << name;
+  ASSERT_EQ(keel(command).code, 0);
+  EXPECT_EQ(read("runs/study/cells.csv"), table);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "runs/study/ablation.h5"));
+  // One that cannot be written is no end.
+  std::filesystem::remove(directory_ / "runs/study/ablation.h5");
+  std::filesystem::create_directories(directory_ / "runs/study/ablation.h5/occupied");
+  const Ended ended = keel(command);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("warning: tables are not up to date"));
 }
 
 TEST_F(Ablate, LostCellsEndEarlyWhereAsked) {
@@ -183,7 +240,13 @@ TEST_F(Ablate, OtherKeysDoNotMixWithFinishedCells) {
     EXPECT_EQ(ended.code, 2) << change << ended.output;
     EXPECT_THAT(ended.ours.at(0), HasSubstr("none-lr1e-3-seed1 is finished")) << change;
   }
-  EXPECT_EQ(keel("ablate study.yaml train.steps=6 log.every=7 --only 1").code, 0);
+  for (const auto& [change, words] : {std::pair("ablate.seeds=[2]", "no cell of this config"),
+                                      {"ablate.stop.lost=true", "ablate.stop.lost: false -> true"}}) {
+    const Ended ended = keel(std::string("ablate study.yaml train.steps=6 ") + change);
+    EXPECT_EQ(ended.code, 2) << change << ended.output;
+    EXPECT_THAT(ended.ours.at(0), HasSubstr(words));
+  }
+  EXPECT_EQ(keel("ablate study.yaml train.steps=6 log.every=7 ablate.seeds=[1,2,3] --only 1").code, 0);
 }
 
 TEST_F(Ablate, WrongInput) {
@@ -194,7 +257,6 @@ TEST_F(Ablate, WrongInput) {
            {"ablate study.yaml 'ablate.axes={optimizer.lr: [fast]}'", "optimizer.lr: needs a number"},
            {"ablate study.yaml data.valid=null", "data.valid"},
            {"ablate study.yaml --only 99", "none of the 12 cells"},
-           {"ablate study.yaml --task 4/3", "--task 4/3"},
            {"ablate study.yaml --groups 3", "3"}}) {
     const Ended ended = keel(arguments);
     EXPECT_EQ(ended.code, 2) << arguments << ended.output;

@@ -4,6 +4,7 @@
 #include "checkpoints/latest.h"
 #include "framework/data/dataset.h"
 #include "framework/io/jsonl.h"
+#include "framework/lab/ablation.h"
 #include "tests/framework/io/scratch.h"
 #include "tests/launch/run_fixture.h"
 
@@ -73,7 +74,9 @@ TEST_F(Recovery, PoisonedDataIsLeftOutAndTheRunIsAsGoodAsAClearOne) {
   const double good = metric("clear", "valid_loss").back(), recovered = metric("poisoned", "valid_loss").back();
   EXPECT_NEAR(recovered, good, 0.01 * good);
   EXPECT_THAT(ended.output, HasSubstr("spike score: loss"));
-  EXPECT_EQ(events("poisoned", "spike_score").size(), 1u);
+  const auto score = events("poisoned", "spike_score");
+  ASSERT_EQ(score.size(), 1u);
+  EXPECT_TRUE(std::isnan(score[0]["loss_7_of_1000"].get<double>())) << "no step has 128 before it";
 
   std::vector<std::string> told;
   for (const io::Json& event : io::read_json_lines((directory_ / "told.jsonl").string()))
@@ -101,6 +104,29 @@ TEST_F(Recovery, ExhaustedLimitsStopWithAGoodCheckpoint) {
   EXPECT_EQ(keel(common + "false", 2).code, 3);
   std::filesystem::remove(directory_ / "runs/run/recovery.json");
   EXPECT_EQ(keel(common + "true", 2).code, 0);
+}
+
+// What the ladder did to a cell is part of its result; the weights it ends with are evaluated; and the config that a
+// fallback left is no reason to refuse the ablation.
+TEST_F(Recovery, ACellSaysWhatWasDoneToIt) {
+  poison(60, 65);
+  std::ofstream(directory_ / "study.yaml") << kConfig << "\nablate: {arms: {only: {}}}\n";
+  std::string command = std::string(kCommon) + "train.steps=110 stability.rollback.leave_out=false " +
+                        "'stability.fallbacks=[{optimizer.lr: 1e-3, optimizer.clip_norm: 0.5}]'";
+  command.replace(0, command.find(" eval"), "ablate study.yaml");
+  ASSERT_EQ(keel(command).code, 0);
+  const std::string cell = (directory_ / "runs/study/cells/only-seed1").string();
+  const lab::CellResult result = lab::read_result(cell).value();
+  EXPECT_EQ(result.end, lab::CellEnd::unstable);
+  EXPECT_EQ(result.rollbacks, 4) << "two, that with the fallback, and one more";
+  EXPECT_EQ(result.fallbacks, 1);
+  EXPECT_EQ(result.lowered_rates, 1) << "those of steps given up do not count";
+  EXPECT_GT(result.given_up_logit, 1);
+  const lab::RunRecord run = lab::read_steps(cell);
+  EXPECT_EQ(run.evaluations.back().step, result.steps);
+  EXPECT_EQ(result.valid_loss, run.evaluations.back().loss);
+  const Ended again = keel(command);
+  EXPECT_EQ(again.code, 0) << again.output;
 }
 
 // The statistics of heads of a step that was not taken are there, though it was no telemetry step.

@@ -77,6 +77,22 @@ ablate:
   EXPECT_THAT(page, HasSubstr("±")) << "three seeds give an interval";
   EXPECT_THAT(page, HasSubstr("6 of 6 cells lost")) << "eight steps do not beat a bigram";
   EXPECT_THAT(page, HasSubstr("<td class=\"number\">3/3</td>"));
+  EXPECT_THAT(read("runs/study/report/loss.csv"), HasSubstr("\nnone,0.001,")) << "as it is, not as it is drawn";
+  EXPECT_THAT(read("runs/study/report/loss.svg"), HasSubstr("token bigram"));
+}
+
+// Two lengths have no bigram and no loss before training in common, and no sensitivity.
+TEST_F(Report, OfAnotherAxisThanTheLearningRate) {
+  write_config("study.yaml", std::string(kConfig) + R"(
+ablate:
+  arms: {none: {model.attention.qk_norm.kind: none}, rms: {}}
+  axes: {data.sequence_length: [16, 32]}
+)");
+  ASSERT_EQ(keel("ablate study.yaml train.steps=6 eval.every=6").code, 0);
+  ASSERT_EQ(keel("report runs/study").code, 0);
+  EXPECT_THAT(read("runs/study/report.html"), Not(HasSubstr("ensitivity")));
+  for (const char* level : {"token bigram", "before training"})
+    EXPECT_THAT(read("runs/study/report/loss.svg"), Not(HasSubstr(level)));
 }
 
 TEST_F(Report, WatchShowsWhereItStandsAndLeavesNothing) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "framework/lab/ablation.h"
+#include "framework/lab/statistics.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -33,6 +34,16 @@ TEST_P(Studies, ResolvesAndEveryArmTrains) {
   }
   for (size_t i = 0; i < ablation.plan.arms.size(); ++i)
     EXPECT_EQ(ablation.plan.arms[i].differences.empty(), i == 0) << ablation.plan.arms[i].name;
+}
+
+TEST_P(Studies, LearningRatesAreLogSpaced) {
+  const lab::Plan plan = lab::make_plan(config::load(study_, {}), GetParam(), "runs");
+  for (const lab::Axis& axis : plan.axes) {
+    if (axis.key != "optimizer.lr") continue;
+    std::vector<double> rates;
+    for (const std::string& value : axis.values) rates.push_back(std::stod(value));
+    EXPECT_TRUE(lab::log_spaced(rates));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Studies,

@@ -162,6 +162,16 @@ TEST(RunLock, NamesItsHolderAndGoesWithIt) {
   EXPECT_NO_THROW(RunLock(scratch.path()));
 }
 
+TEST(RunLock, CanBeTried) {
+  Scratch scratch;
+  {
+    const std::optional<RunLock> lock = RunLock::try_take(scratch.path());
+    ASSERT_TRUE(lock);
+    EXPECT_FALSE(RunLock::try_take(scratch.path())) << "in this process, too";
+  }
+  EXPECT_TRUE(RunLock::try_take(scratch.path()));
+}
+
 TEST(RunLock, AKilledHolderFreesIt) {
   Scratch scratch;
   int ready[2];

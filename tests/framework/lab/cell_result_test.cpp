@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "framework/lab/ablation.h"
+#include "framework/lab/events.h"
 #include "tests/framework/data/temporary_folder.h"
 
 namespace keel::lab {
@@ -79,6 +80,47 @@ TEST(CellResult, UseOfTheBound) {
   EXPECT_EQ(judge(run, 2.5, true).outside_bound, 0) << "bf16 rounds q and k by up to 2^-8 each";
   run.steps[4].bound_used = 1.01;
   EXPECT_EQ(judge(run, 2.5, true).outside_bound, 1);
+}
+
+TEST(CellResult, WhatTheLadderDid) {
+  RunRecord run = quiet_run();
+  run.events = {{{"event", "lower_lr"}, {"step", 3}},
+                {{"event", "lower_lr"}, {"step", 7}},
+                {{"event", "rolled_back"}, {"step", 8}, {"largest_logit", 300.0}},
+                {{"event", "resume"}, {"step", 5}},
+                {{"event", "lower_lr"}, {"step", 6}},
+                {{"event", "fallback"}, {"step", 9}, {"largest_logit", INFINITY}},
+                {{"event", "resume"}, {"step", 6}}};
+  const CellResult result = judge(run, 2.5, false);
+  EXPECT_EQ(result.lowered_rates, 2) << "that of step 7 was given up";
+  EXPECT_EQ(result.rollbacks, 2);
+  EXPECT_EQ(result.fallbacks, 1);
+  EXPECT_EQ(result.given_up_logit, INFINITY);
+  EXPECT_EQ(result.largest_logit, 13) << "of the steps that are part of the run";
+  EXPECT_EQ(to_json(result_from_json(to_json(result))), to_json(result));
+}
+
+TEST(CellResult, SpikesNeedAHistory) {
+  RunRecord run = quiet_run();
+  EXPECT_EQ(text_of_share(judge(run, 2.5, false).spikes.loss_7), "-");
+  while (run.steps.size() < 400) {
+    run.steps.push_back(run.steps.back());
+    run.steps.back().loss += run.steps.size() == 300 ? 5 : run.steps.size() == 301 ? -5 : 0;
+  }
+  EXPECT_EQ(text_of_share(judge(run, 2.5, false).spikes.loss_7), "0.0037") << "one of 272";
+}
+
+TEST(Events, TheSeverestAndTheLastAreShown) {
+  RunRecord run;
+  for (int step = 1; step <= 500; ++step) {
+    run.events.push_back({{"event", "saved"}, {"step", step}});
+    run.events.push_back({{"event", step == 3 ? "rolled_back" : step == 4 ? "resume" : "skip"}, {"step", step}});
+  }
+  std::vector<std::string> shown;
+  for (const io::Json* event : shown_events(run, 3))
+    shown.push_back(fmt::format("{} {}", event->at("event").get<std::string>(), event->at("step").get<int>()));
+  EXPECT_THAT(shown, ::testing::ElementsAre("rolled_back 3", "skip 499", "skip 500"));
+  EXPECT_EQ(shown_events(run, 1000).size(), 500u) << "without saves";
 }
 
 TEST(CellResult, ReadsBackFromJson) {

@@ -2,6 +2,9 @@
 #include "framework/lab/comparison.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "framework/lab/ablation_report.h"
 #include "framework/lab/screen.h"
@@ -70,8 +73,8 @@ TEST(Comparison, SensitivityAndDifferencesPerSeed) {
 
 TEST(Comparison, CellsThatAreMissingLeaveTheirSeedOut) {
   Ablation ablation = study(usual);
-  ablation.results[1].reset();                 // rms at 1e-3 of the first seed
-  ablation.results[8]->end = CellEnd::failed;  // none at 1e-2 of the second
+  ablation.results[1].reset();  // rms at 1e-3 of the first seed
+  ablation.results[8].reset();  // none at 1e-2 of the second
   const Comparison comparison = compare(ablation);
   EXPECT_EQ(sensitivities(comparison.lines[0]).size(), 2u);
   EXPECT_EQ(sensitivities(comparison.lines[1]).size(), 2u);
@@ -96,6 +99,34 @@ TEST(Comparison, OtherAxesMakeLinesOfTheirOwn) {
   EXPECT_EQ(comparison.lines[3].label, "b, sequence_length 128");
   EXPECT_EQ(comparison.lines[3].baseline, 2u) << "its baseline is at the same length";
   EXPECT_EQ(comparison.x.size(), 2u);
+}
+
+TEST(Comparison, SensitivityIsToOneLogSpacedGridOfLearningRates) {
+  Ablation ablation = study(usual);
+  EXPECT_TRUE(compare(ablation).has_sensitivity);
+  ablation.plan.axes[0].key = "data.sequence_length";
+  EXPECT_FALSE(compare(ablation).has_sensitivity);
+  EXPECT_THAT(findings(ablation).shown, Not(HasSubstr("sensitivity")));
+  ablation = study(usual);
+  ablation.plan.axes[0].values[0] = "8e-3";
+  for (Cell& cell : ablation.plan.cells)
+    if (cell.values[0] == "1e-3") cell.values[0] = "8e-3";
+  EXPECT_FALSE(compare(ablation).has_sensitivity) << "0.008, 0.01, 0.1";
+  EXPECT_THAT(findings(ablation).shown, Not(HasSubstr("sensitivity")));
+}
+
+TEST(Findings, CountFailuresAndRescuesApart) {
+  Ablation ablation = study(usual);
+  ablation.results[0]->rollbacks = 2;
+  ablation.results[0]->fallbacks = 1;
+  ablation.results[0]->given_up_logit = 3e3;
+  ablation.results[1].reset();
+  ablation.results[3].reset();
+  ablation.failures.assign(18, "");
+  ablation.failures[3] = "no data";
+  const Findings found = findings(ablation);
+  EXPECT_THAT(found.shown, HasSubstr("rolled back 2 times (1 with a fallback) from logits up to 3e+03"));
+  EXPECT_THAT(found.not_shown, HasSubstr("1 cells failed; 1 cells have not ended"));
 }
 
 TEST(Findings, SayWhatTheNumbersSay) {
@@ -149,18 +180,56 @@ TEST(Charts, HeatMapsKeepTheirPeaks) {
   EXPECT_EQ(narrow.values[0][52], 1);
 }
 
-TEST(Charts, NamesWithMarkupAreDrawnAsTheyAre) {
-  Chart chart{.name = "c",
-              .title = "t",
-              .x_label = "a_b",
-              .y_label = "|s|",
-              .series = {{.label = "rms_learned \"x\" {y}", .x = {1, 2}, .y = {1, std::nan("")}}}};
+// gnuplot runs what stands in backticks inside double quotes.
+TEST(Charts, NamesAreDrawnAsTheyAre) {
+  const auto made = std::filesystem::temp_directory_path() / fmt::format("keel-charts-{}", getpid());
+  const std::string name = fmt::format("rms_learned \"x\" {{y}} it's a&b `touch {}`", made.string());
+  Chart chart{
+      .name = "c",
+      .title = "t",
+      .x_label = "a_b",
+      .y_label = name,
+      .series = {{.label = name, .x = {1, 2}, .y = {1, std::nan("")}}, {.label = "", .x = {1, 2}, .y = {INFINITY, 2}}}};
   const Picture picture = draw(chart);
-  EXPECT_THAT(picture.light, HasSubstr("rms_learned"));
-  EXPECT_THAT(picture.light, HasSubstr("{y}"));
+  EXPECT_THAT(picture.light, HasSubstr(fmt::format("rms_learned \"x\" {{y}} it's a&amp;b `touch {}`", made.string())));
+  EXPECT_FALSE(std::filesystem::exists(made));
   EXPECT_THAT(picture.dark, ::testing::StartsWith("<svg"));
-  EXPECT_EQ(picture.csv,
-            "series,x,y,low,high\n\"rms_learned \"\"x\"\" {y}\",1,1,,\n\"rms_learned \"\"x\"\" {y}\",2,NaN,,\n");
+  EXPECT_THAT(picture.light, HasSubstr("∞"));
+  EXPECT_THAT(picture.csv, HasSubstr("\",1,1,,\n"));
+  EXPECT_THAT(picture.csv, HasSubstr("\n,1,inf,,\n,2,2,,\n"));
+}
+
+TEST(Charts, PointsDrawnAsideKeepTheirX) {
+  Chart chart{.name = "c", .title = "t", .x_names = {"a", "b"}};
+  for (int line = 0; line < 30; ++line)
+    chart.series.push_back({.label = std::to_string(line), .x = {0, 1}, .y = {1, 2}, .aside = line < 15 ? -0.6 : 0.6});
+  const std::string csv = draw(chart).csv;
+  EXPECT_THAT(csv, HasSubstr("\n0,a,1,,\n0,b,2,,\n"));
+  EXPECT_THAT(csv, HasSubstr("\n29,a,1,,\n29,b,2,,\n"));
+}
+
+TEST(Charts, NothingToDrawIsSaid) {
+  const double nan = std::nan("");
+  const std::vector<Series> nothing[] = {
+      {}, {{.label = "a"}}, {{.label = "a", .x = {1, 2}, .y = {nan, nan}}}, {{.label = "a", .x = {1}, .y = {-1}}}};
+  for (const auto& series : nothing)
+    EXPECT_THAT(draw(Chart{.name = "c", .log_y = true, .series = series, .levels = {{"level", 1}}}).light,
+                HasSubstr("no values"));
+  for (const auto& values : {std::vector<std::vector<double>>{{nan, nan}, {nan, nan}}, {{0, -1}, {-2, nan}}})
+    EXPECT_THAT(draw(HeatMap{.name = "h", .x = {1, 2}, .rows = {"a", "b"}, .values = values, .log_color = true}).light,
+                HasSubstr("no values"));
+}
+
+TEST(Charts, HeatMapsOfAnySize) {
+  for (size_t rows : {1, 2})
+    for (size_t columns : {1, 2, 3}) {
+      HeatMap map{.name = "h", .x = std::vector<double>(columns, 1.0), .rows = std::vector<std::string>(rows, "r")};
+      map.values.assign(rows, std::vector<double>(columns, 5.0));
+      map.values[0][0] = INFINITY;
+      const bool one = rows * columns == 1;
+      EXPECT_THAT(draw(map).light, one ? HasSubstr("no values") : HasSubstr("<svg")) << rows << " x " << columns;
+      EXPECT_THAT(draw(map).csv, HasSubstr("r,inf"));
+    }
 }
 
 }  // namespace

@@ -70,16 +70,27 @@ TEST(Statistics, LearningRateSensitivity) {
   EXPECT_DOUBLE_EQ(lr_sensitivity(std::vector<double>{2, 3, 9}, 4), 1);
 }
 
+TEST(Statistics, LogSpacedGrids) {
+  using Values = std::vector<double>;
+  EXPECT_TRUE(log_spaced(Values{1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3}));
+  EXPECT_TRUE(log_spaced(Values{5e-3, 1e-3, 1e-2, 2e-3})) << "in any order";
+  EXPECT_FALSE(log_spaced(Values{3e-3, 3e-2, 1e-1}));
+  EXPECT_FALSE(log_spaced(Values{0, 1e-3, 1e-2}));
+  EXPECT_FALSE(log_spaced(Values{-1, 10}));
+  EXPECT_FALSE(log_spaced(Values{1e-3}));
+}
+
 TEST(Statistics, SpikeScores) {
   const json all = golden();
   const std::vector<double> curve = numbers(all["curve"]);
   ASSERT_EQ(all["spikes"].size(), 3u);
   for (const json& expected : all["spikes"]) {
-    const double score = spike_score(curve, {number(expected["deviations"]), int64_t(number(expected["window"]))});
-    EXPECT_GT(score, 0);
-    EXPECT_NEAR(score, number(expected["score"]), 1e-12) << expected["deviations"];
+    const auto score = spike_score(curve, {number(expected["deviations"]), int64_t(number(expected["window"]))});
+    EXPECT_GT(score.value(), 0);
+    EXPECT_NEAR(*score, number(expected["score"]), 1e-12) << expected["deviations"];
   }
-  EXPECT_EQ(spike_score(std::vector<double>(128, 1.0), {}), 0) << "nothing has 128 values before it";
+  EXPECT_FALSE(spike_score(std::vector<double>(128, 1.0), {})) << "nothing has 128 values before it";
+  EXPECT_EQ(spike_score(std::vector<double>(129, 1.0), {}), 0);
 }
 
 TEST(Statistics, Medians) {
