@@ -153,7 +153,7 @@ TEST_P(ModuleParity, Attention) {
     set_values(entropy, Values(size_t(attention.heads())));
     nn::Attention::Saved saved;
     attention.forward(y, x, m.positions(), Modules::kBatch, saved,
-                      {largest.reshaped(heads), entropy.reshaped(heads), {}, {}}, m.context);
+                      {.largest_logit = largest.reshaped(heads), .entropy = entropy.reshaped(heads)}, m.context);
     attention.backward(dx, dy, x, m.positions(), Modules::kBatch, saved, m.context);
     const int64_t H = m.decoder.config().attention.heads, first = m.mesh().tensor().rank() * attention.heads();
     const Ranges own = {{first, first + attention.heads()}};
