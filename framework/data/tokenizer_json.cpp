@@ -131,8 +131,8 @@ void Reader::read_model(const Json& model) {
 void Reader::read_merges(const Json& merges, const std::unordered_map<std::string, int32_t>& vocabulary) {
   const auto id = [&](const std::string& symbol, const Json& merge) {
     const auto found = vocabulary.find(symbol);
-    if (found == vocabulary.end())
-      throw error("the merge {}: {} is not in the vocabulary", excerpt(merge), excerpt(symbol));
+    if (found == vocabulary.end() || !bytes_of(symbol))
+      throw error("the merge {}: {} is not in the vocabulary, or no symbol of bytes", excerpt(merge), excerpt(symbol));
     return found->second;
   };
   for (const Json& merge : merges) {

@@ -91,6 +91,12 @@ TEST(ByteLevelBpeText, RefusesOtherTokenizers) {
               HasSubstr("pattern '(a' is not understood"));
   EXPECT_THAT(refusal([](json& j) { j["model"]["vocab"].erase("a"); }), HasSubstr("no symbol for byte 97"));
   EXPECT_THAT(refusal([](json& j) { j["model"]["merges"][0] = "a zzz"; }), HasSubstr("zzz"));
+  EXPECT_THAT(refusal([](json& j) {
+                j["model"]["vocab"]["\u4e2d"] = 100'000;
+                j["model"]["vocab"]["\u4e2da"] = 100'001;
+                j["model"]["merges"][0] = "\u4e2d a";
+              }),
+              HasSubstr("no symbol of bytes"));
   EXPECT_THAT(refusal([](json& j) { j["model"].erase("merges"); }), HasSubstr("merges"));
   EXPECT_THAT(refusal([](json& j) { j["model"]["vocab"]["a"] = -1; }), HasSubstr("the id of \"a\" is -1"));
   for (const json& id : {json(-1), json(4294967296), json(2147483647), json(1.5), json("7"), json(nullptr)}) {
