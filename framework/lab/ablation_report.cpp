@@ -331,7 +331,7 @@ Page ablation_report(const Ablation& ablation, const std::string& config) {
   page.paragraph(found.not_shown, "finding");
   add_overview(page, comparison);
   add_arms(page, ablation);
-  page.heading("Loss, logits, sensitivity");
+  page.heading(comparison.has_sensitivity ? "Loss, logits, sensitivity" : "Loss and logits");
   add_losses(page, comparison);
   add_sensitivity(page, comparison);
   add_logits_over_steps(page, ablation, comparison);
