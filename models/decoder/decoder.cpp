@@ -36,6 +36,7 @@ void Decoder::allocate(const DecoderLayout& layout) {
   Decoder plan(config_);
   DecoderLayout nowhere = layout;
   nowhere.parameters.device = {DeviceKind::meta};
+  nowhere.rehearses = layout.parameters.device.kind;
   plan.allocate(nowhere);
   plan.rehearse();
   saved_ = Arena(layout.parameters.device, plan.saved_.peak_bytes());
@@ -115,7 +116,9 @@ void Decoder::begin_step() {
 nn::Context Decoder::context() {
   saved_.reset();
   scratch_.reset();
-  return {saved_, scratch_, layout_.parameters.activation, layout_.group};
+  const Device device = layout_.parameters.device;
+  return {saved_, scratch_, layout_.parameters.activation, layout_.group,
+          device.is_meta() ? layout_.rehearses : device.kind};
 }
 
 Tensor Decoder::rope_table(int64_t layer) const {
