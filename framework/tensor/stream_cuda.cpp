@@ -88,10 +88,18 @@ cudaStream_t current_stream(Device device) {
   return as_stream(Stream::current(device).native());
 }
 
+static int attribute(Device device, cudaDeviceAttr which) {
+  int value = 0;
+  KEEL_CUDA(cudaDeviceGetAttribute(&value, which, device.index));
+  return value;
+}
+
 int multiprocessors(Device device) {
-  int count = 0;
-  KEEL_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index));
-  return count;
+  return attribute(device, cudaDevAttrMultiProcessorCount);
+}
+
+size_t shared_bytes_per_block(Device device) {
+  return size_t(attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
 std::byte* workspace(Device device, int64_t size_bytes) {

@@ -32,6 +32,8 @@ void Decoder::allocate(const DecoderLayout& layout) {
   layout_ = layout;
   parameters_.allocate(layout.parameters);
   if (layout.parameters.device.is_meta()) return take_memory(layout);
+  ops::require_attention_fits(layout.parameters.device, layout.parameters.activation, config_.head_dim(),
+                              layout.training);
 
   Decoder plan(config_);
   DecoderLayout nowhere = layout;
