@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <vector>
 
+#include "framework/base/rng.h"
+#include "framework/ops/activation.h"
 #include "framework/ops/adamw.h"
 #include "framework/ops/attention.h"
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/elementwise.h"
+#include "framework/ops/embedding.h"
+#include "framework/ops/matmul.h"
 #include "framework/ops/norm.h"
 #include "framework/ops/qk_norm_rope.h"
 #include "framework/tensor/copy.h"
@@ -44,6 +50,12 @@ OwnedTensor filled(const Shape& shape, DType dtype, float value, Device device) 
   return tensor;
 }
 
+OwnedTensor of_ids(const std::vector<int32_t>& ids, const Shape& shape, Device device) {
+  OwnedTensor tensor(shape, DType::i32, device);
+  copy(tensor, ConstTensor(ids.data(), shape, DType::i32));
+  return tensor;
+}
+
 // T tokens, H + G heads of d: 52 us forward and 87 us backward are the targets at T 8192, 40 heads of 128 on an H200.
 void time_qk_norm(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, int64_t d) {
   auto half = [&](const Shape& shape) { return filled(shape, DType::bf16, 0.5f, device); };
@@ -62,22 +74,30 @@ void time_qk_norm(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, 
   });
 }
 
-// Causal: half of the T x T products. Backward recomputes the logits: five products against two.
+// Causal: half of the T x T products. Backward recomputes the logits: five products against two. With documents of T /
+// 8 tokens an eighth of that is left.
 void time_attention(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, int64_t d) {
   auto some = [&](int64_t heads, float value) { return filled({1, T, heads, d}, DType::bf16, value, device); };
   const OwnedTensor q = some(H, 0.1f), k = some(G, 0.2f), v = some(G, 0.3f), out = some(H, 0), d_out = some(H, 0.1f),
                     dq = some(H, 0), dk = some(G, 0), dv = some(G, 0);
   const OwnedTensor scale = filled({H}, DType::f32, 0.1f, device), log_sum_exp({1, H, T}, DType::f32, device),
                     largest({H}, DType::f32, device);
-  const ops::AttentionInputs in{.q = q, .k = k, .v = v, .scale = scale, .first_key = {}};
-  const double forward = 2.0 * double(T) * double(T) * double(d * H);
+  std::vector<int32_t> starts;
+  for (int64_t t = 0; t < T; ++t) starts.push_back(int32_t(t / (T / 8) * (T / 8)));
+  const OwnedTensor documents = of_ids(starts, {1, T}, device);
   const double bytes = 2.0 * double(T * d) * double(2 * H + 2 * G);
-  timer.time("attention forward", bytes, forward, [&] {
-    ops::attention_forward({out, log_sum_exp, largest, {}}, in, {});
-  });
-  timer.time("attention backward", 2 * bytes, 2.5 * forward, [&] {
-    ops::attention_backward({dq, dk, dv, {}}, d_out, {out, log_sum_exp, {}, {}}, in, {});
-  });
+  auto time = [&](const std::string& name, ConstTensor first_key, double forward) {
+    const ops::AttentionInputs in{.q = q, .k = k, .v = v, .scale = scale, .first_key = first_key};
+    timer.time(name + " forward", bytes, forward, [&] {
+      ops::attention_forward({out, log_sum_exp, largest, {}}, in, {});
+    });
+    timer.time(name + " backward", 2 * bytes, 2.5 * forward, [&] {
+      ops::attention_backward({dq, dk, dv, {}}, d_out, {out, log_sum_exp, {}, {}}, in, {});
+    });
+  };
+  const double forward = 2.0 * double(T) * double(T) * double(d * H);
+  time("attention", {}, forward);
+  time("attention of documents", documents, forward / 8);
 }
 
 void time_norm(Timer& timer, Device device, int64_t T, int64_t D) {
@@ -87,10 +107,43 @@ void time_norm(Timer& timer, Device device, int64_t T, int64_t D) {
   timer.time("residual + norm", 8.0 * double(T * D), 0, [&] {
     ops::residual_norm_forward(y, sum, {inverse, {}}, x, branch, {weight, {}}, {});
   });
+  const OwnedTensor d_weight({D}, DType::f32, device);
+  timer.time("norm backward", 8.0 * double(T * D), 0, [&] {
+    ops::norm_backward(sum, {d_weight, {}}, y, x, {inverse, {}}, {weight, {}}, {}, true);
+  });
+}
+
+void time_activation(Timer& timer, Device device, int64_t T, int64_t F) {
+  auto rows = [&](int64_t columns) { return filled({T, columns}, DType::bf16, 0.5f, device); };
+  const OwnedTensor x = rows(2 * F), dx = rows(2 * F), y = rows(F), dy = rows(F);
+  const double elements = double(T * F);
+  timer.time("swiglu forward", 6 * elements, 0, [&] { ops::activation_forward(y, x, ops::ActivationKind::swiglu); });
+  timer.time("swiglu backward", 12 * elements, 0,
+             [&] { ops::activation_backward(dx, y, dy, x, ops::ActivationKind::swiglu); });
+}
+
+void time_bias_sums(Timer& timer, Device device, int64_t T, int64_t N) {
+  const OwnedTensor dy = filled({T, N}, DType::bf16, 0.5f, device), d_bias({N}, DType::f32, device);
+  timer.time("bias sums", 2.0 * double(T * N), 0, [&] { ops::linear_backward_bias(d_bias, dy); });
+}
+
+// Token frequencies of text: id i comes about as often as 1 / (i + 1), so that few rows of the table get most of dy.
+void time_embedding(Timer& timer, Device device, int64_t T, int64_t V, int64_t D) {
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < T; ++t) ids.push_back(int32_t(std::pow(double(V), uniform(1, uint64_t(t)))) - 1);
+  const OwnedTensor places = of_ids(ids, {T}, device), d_table({V, D}, DType::f32, device);
+  const OwnedTensor table = filled({V, D}, DType::bf16, 0.5f, device), y({T, D}, DType::bf16, device);
+  std::sort(ids.begin(), ids.end());
+  const auto rows = double(std::unique(ids.begin(), ids.end()) - ids.begin());
+  timer.time("embedding forward", 2 * (double(T) + rows) * double(D), 0,
+             [&] { ops::embedding_forward(y, table, places, 0, 1); });
+  timer.time("embedding backward", (2 * double(T) + 8 * rows) * double(D), 0,
+             [&] { ops::embedding_backward(d_table, y, places, 0, 1); });
 }
 
 void time_cross_entropy(Timer& timer, Device device, int64_t rows, int64_t V) {
   const OwnedTensor logits = filled({rows, V}, DType::f32, 0.5f, device), targets({rows}, DType::i32, device);
+  const OwnedTensor d_logits({rows, V}, DType::bf16, device);
   auto column = [&] { return OwnedTensor({rows}, DType::f32, device); };
   const OwnedTensor maximum = column(), sum = column(), target = column(), total = column();
   const OwnedTensor factor = filled({1}, DType::f32, 1e-3f, device);
@@ -99,8 +152,8 @@ void time_cross_entropy(Timer& timer, Device device, int64_t rows, int64_t V) {
   const double bytes = 4.0 * double(rows * V);
   timer.time("cross-entropy statistics", bytes, 0,
              [&] { ops::cross_entropy_statistics(statistics, logits, targets, options); });
-  timer.time("cross-entropy gradient", 2 * bytes, 0,
-             [&] { ops::cross_entropy_gradient(logits, statistics, targets, factor, options); });
+  timer.time("cross-entropy gradient", 1.5 * bytes, 0,
+             [&] { ops::cross_entropy_gradient(d_logits, logits, statistics, targets, factor, options); });
 }
 
 void time_adamw(Timer& timer, Device device, int64_t n) {
@@ -125,6 +178,9 @@ std::vector<PassTime> time_passes(Device device, bool small) {
   time_qk_norm(timer, device, T, H, G, d);
   time_attention(timer, device, T, H, G, d);
   time_norm(timer, device, T, H * d);
+  time_activation(timer, device, T, 2 * H * d);
+  time_bias_sums(timer, device, T, (H + 2 * G) * d);
+  time_embedding(timer, device, T, small ? 300 : 50304, H * d);
   time_cross_entropy(timer, device, small ? 16 : 2048, small ? 300 : 50304);
   time_adamw(timer, device, small ? 5000 : int64_t(1) << 28);
   return timer.times;

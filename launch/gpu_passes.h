@@ -15,7 +15,7 @@ struct PassTime {
   double operations = 0;  // floating-point, of matrix products; 0 where memory is the limit
 };
 
-// QK-Norm + RoPE, attention, cross-entropy, norms and AdamW in bf16 with fp32 weights. `small`: sizes for the stand-in.
+// Every pass of a step but its products, in bf16 with fp32 weights. `small`: sizes for the stand-in.
 std::vector<PassTime> time_passes(Device device, bool small);
 
 }  // namespace keel

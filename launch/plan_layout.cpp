@@ -30,7 +30,7 @@ class CountingGroup : public nn::TensorGroup {
 
 // A decoder on the meta device, split, with micro-batches of `micro` sequences.
 struct Rehearsal {
-  Rehearsal(const FullConfig& config, const LayoutPlan& plan, int64_t micro)
+  Rehearsal(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, int64_t micro)
       : group(plan.tensor), decoder(config.model) {
     decoder.allocate({.parameters = {.device = {DeviceKind::meta},
                                      .activation = activation_type(config),
@@ -38,7 +38,8 @@ struct Rehearsal {
                                      .data_ranks = int(plan.data)},
                       .group = &group,
                       .batch = {micro, config.run.data.sequence_length},
-                      .training = true});
+                      .training = true,
+                      .rehearses = device.gpu ? DeviceKind::cuda : DeviceKind::cpu});
     decoder.rehearse();
   }
   // Those of a forward and a backward without the evaluation that a rehearsal also visits.
@@ -175,7 +176,7 @@ LayoutPlan plan_layout(const FullConfig& config, const PlanDevice& device, int64
   }
   plan.rows = config.run.batch.sequences / data;
   try {
-    Rehearsal one(config, plan, 1), two(config, plan, 2);
+    Rehearsal one(config, device, plan, 1), two(config, device, plan, 2);
     plan.memory = memory_of(config, device, plan, one);
     plan.bytes_per_sequence = double(two.decoder.activation_bytes() - one.decoder.activation_bytes());
     choose_micro(config, device, plan);

@@ -8,12 +8,34 @@
 namespace keel::nn {
 namespace {
 
-// Tokens whose logits exist at one time. Enough rows for an efficient product; fp32 logits of a chunk stay some MiB.
-constexpr int64_t kChunk = 512;
+// Tokens whose logits exist at one time. On a CPU as few as make an efficient product, so that fp32 logits stay some
+// MiB. On a GPU more: each chunk reads and writes the whole gradient of the table, which takes as long as the chunk's
+// product at about 700 tokens.
+int64_t chunk_of(DeviceKind device, int64_t columns) {
+  constexpr int64_t kTokens = 512, kMostTokens = 4096, kMostBytes = int64_t(1) << 30;
+  if (device != DeviceKind::cuda) return kTokens;
+  return std::clamp(kMostBytes / (4 * columns) / kTokens * kTokens, kTokens, kMostTokens);
+}
 
-ops::CrossEntropyStatistics take_statistics(int64_t rows, Arena& arena) {
-  auto column = [&] { return arena.take({rows}, DType::f32); };
-  return {column(), column(), column(), column()};
+// Statistics of n tokens; those that the ranks add lie side by side in `added` [3, n].
+struct Statistics {
+  Tensor maximum, added;
+
+  Statistics(int64_t n, Arena& arena) : maximum(arena.take({n}, DType::f32)), added(arena.take({3, n}, DType::f32)) {}
+  operator ops::CrossEntropyStatistics() const {
+    auto column = [&](int64_t i) { return added.slice(0, i, i + 1).reshaped(maximum.shape()); };
+    return {maximum, column(0), column(1), column(2)};
+  }
+};
+
+void combine(const Statistics& statistics, const ops::CrossEntropyOptions& options, Context& context) {
+  auto scope = context.scratch.scope();
+  Tensor maximum = context.scratch.take(statistics.maximum.shape(), DType::f32);
+  ops::convert(maximum, statistics.maximum);
+  context.group->maximum(maximum);
+  ops::cross_entropy_rescale(statistics, maximum);
+  // The sum of logits is for smoothing only.
+  context.group->sum(statistics.added.slice(0, 0, options.label_smoothing > 0 ? 3 : 2));
 }
 
 }  // namespace
@@ -26,39 +48,25 @@ ops::CrossEntropyOptions Classifier::options(const LossOptions& loss) const {
           .z_loss = float(loss.z_loss)};
 }
 
-void Classifier::combine(const ops::CrossEntropyStatistics& statistics, Context& context) const {
-  auto scope = context.scratch.scope();
-  Tensor maximum = context.scratch.take(statistics.maximum.shape(), DType::f32);
-  ops::convert(maximum, statistics.maximum);
-  context.group->maximum(maximum);
-  ops::cross_entropy_rescale(statistics, maximum);
-  context.group->sum(statistics.sum_exp);
-  context.group->sum(statistics.target_logit);
-  context.group->sum(statistics.logit_sum);
-}
-
 void Classifier::forward_backward(Tensor sums, Tensor dx, const Inputs& in, const LossOptions& loss,
                                   Context& context) const {
   const ops::CrossEntropyOptions options = this->options(loss);
-  const int64_t columns = table->local[0], n = in.x.size(0);
+  const int64_t columns = table->local[0], n = in.x.size(0), chunk = chunk_of(context.device, columns);
   context.group->enter_forward(in.x);
-  for (int64_t begin = 0; begin < n; begin += kChunk) {
-    const int64_t end = std::min(n, begin + kChunk);
+  for (int64_t begin = 0; begin < n; begin += chunk) {
+    const int64_t end = std::min(n, begin + chunk);
     auto scope = context.scratch.scope();
     Tensor logits = context.scratch.take_rows(end - begin, columns, DType::f32);
-    ops::CrossEntropyStatistics statistics = take_statistics(end - begin, context.scratch);
+    const Statistics statistics(end - begin, context.scratch);
     ConstTensor rows = in.x.slice(0, begin, end), wanted = in.targets.slice(0, begin, end);
     ops::linear_forward(logits, rows, packed_);
     ops::cross_entropy_statistics(statistics, logits, wanted, options);
-    combine(statistics, context);
+    combine(statistics, options, context);
     ops::cross_entropy_loss(sums, statistics, wanted, options);
     if (!dx.defined()) continue;
-    ops::cross_entropy_gradient(logits, statistics, wanted, in.factor, options);
-    Tensor d_logits = logits;
-    if (context.activation != DType::f32) {
-      d_logits = context.scratch.take_rows(end - begin, columns, context.activation);
-      ops::convert(d_logits, logits);
-    }
+    Tensor d_logits =
+        context.activation == DType::f32 ? logits : context.scratch.take_rows(end - begin, columns, context.activation);
+    ops::cross_entropy_gradient(d_logits, logits, statistics, wanted, in.factor, options);
     ops::linear_backward_input(dx.slice(0, begin, end), d_logits, packed_);
     ops::linear_backward_weight(table->gradient, d_logits, rows);
   }
@@ -72,7 +80,7 @@ void Classifier::evaluate(Tensor sums, Tensor x, ConstTensor targets, Context& c
 void Classifier::logits(Tensor logits, Tensor x, Context& context) const {
   ops::linear_forward(logits, x, packed_);
   auto scope = context.scratch.scope();
-  ops::CrossEntropyStatistics statistics = take_statistics(x.size(0), context.scratch);
+  const Statistics statistics(x.size(0), context.scratch);
   Tensor none = context.scratch.take({x.size(0)}, DType::i32);
   zero(none);
   ops::cross_entropy_statistics(statistics, logits, none, options({}));

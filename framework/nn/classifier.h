@@ -3,7 +3,7 @@
 //
 // The last product and the loss in one layer, in chunks of tokens, so that the logits of a batch never exist: forward
 // leaves dx behind. W may be split over the group by rows of the vocabulary; the ranks then combine three numbers per
-// token.
+// token, four with label smoothing.
 #pragma once
 
 #include "framework/nn/layer.h"
@@ -48,7 +48,6 @@ class Classifier {
 
  private:
   ops::CrossEntropyOptions options(const LossOptions& loss) const;
-  void combine(const ops::CrossEntropyStatistics& statistics, Context& context) const;
 
   ops::PackedWeight packed_;
 };

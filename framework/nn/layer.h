@@ -15,6 +15,7 @@ struct Context {
   Arena& scratch;  // stack order, within a call
   DType activation = DType::f32;
   TensorGroup* group = nullptr;
+  DeviceKind device = DeviceKind::cpu;  // where the step runs; on the meta device, where it will
 };
 
 }  // namespace keel::nn

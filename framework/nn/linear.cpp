@@ -10,10 +10,12 @@ Linear::Linear(ParameterSet& parameters, const LinearSpec& spec) {
                                            .shape = {spec.outputs[i], spec.inputs},
                                            .init = spec.init,
                                            .decayed = true,
-                                           .product = true}));
+                                           .product = true,
+                                           .beside = i > 0}));
   if (!spec.bias) return;
   for (size_t i = 0; i < spec.names.size(); ++i)
-    biases.push_back(&parameters.declare({.name = spec.names[i] + ".bias", .shape = {spec.outputs[i]}}));
+    biases.push_back(
+        &parameters.declare({.name = spec.names[i] + ".bias", .shape = {spec.outputs[i]}, .beside = i > 0}));
 }
 
 void Linear::refresh() {

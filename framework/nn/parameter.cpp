@@ -12,6 +12,12 @@ namespace {
 
 // Padding of a bucket, per data rank: whole cache lines of fp32.
 constexpr int64_t kPadding = 16;
+// Of a parameter's first element: 16 bytes in bf16, 32 in fp32.
+constexpr int64_t kAlignment = 8;
+
+int64_t rounded_up(int64_t elements, int64_t multiple) {
+  return (elements + multiple - 1) / multiple * multiple;
+}
 
 double initial_value(const Init& init, uint64_t key, int64_t index) {
   if (init.kind == Init::Kind::constant) return init.value;
@@ -79,8 +85,8 @@ void ParameterSet::place(Parameter& parameter, const ParameterLayout& layout) {
     found->decayed = parameter.spec.decayed;
   }
   parameter.arena = int(found - arenas_.begin());
-  parameter.offset_elements = found->elements;
-  found->elements += parameter.local.elements();
+  parameter.offset_elements = parameter.spec.beside ? found->elements : rounded_up(found->elements, kAlignment);
+  found->elements = parameter.offset_elements + parameter.local.elements();
   found->parameters.push_back(&parameter);
 }
 
@@ -88,7 +94,7 @@ void ParameterSet::place(Parameter& parameter, const ParameterLayout& layout) {
 // so that parameters side by side stay so.
 void ParameterSet::close_bucket(ParameterArena& arena, int64_t multiple) {
   int64_t begin = arena.bucket_ends.empty() ? 0 : arena.bucket_ends.back();
-  arena.elements = begin + (arena.elements - begin + multiple - 1) / multiple * multiple;
+  arena.elements = begin + rounded_up(arena.elements - begin, multiple);
   if (arena.elements > begin) arena.bucket_ends.push_back(arena.elements);
 }
 

@@ -50,6 +50,7 @@ struct ParameterSpec {
   bool decayed = false;  // weight decay; gains and biases say false
   bool product = false;  // a factor of a matrix product or an embedding: has a compute copy in the activations' type
   int64_t layer = -1;    // that it is a matrix of; -1 for everything else. Statistics of layers go by it
+  bool beside = false;   // lies right behind the one declared before it, so that both multiply as one
 };
 
 struct Parameter {
@@ -74,9 +75,9 @@ struct Parameter {
   bool first_replica() const;
 };
 
-// One flat array of all parameters with the same compute type and decay, in the order of their declaration, so that
-// weights declared side by side (q, k, v; gate, up) multiply as one. Padded for the data axis at the end of each
-// bucket.
+// One flat array of all parameters with the same compute type and decay, in the order of their declaration. Each begins
+// where kernels can load 16 bytes at once, unless it lies beside the one before (q, k, v; gate, up). Padding, also that
+// for the data axis at the end, stays 0.
 struct ParameterArena {
   DType compute_dtype = DType::f32;
   bool decayed = false;

@@ -66,6 +66,12 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
   run_twin(device, cpu::attention_forward, cuda::attention_forward, outputs, inputs, options);
 }
 
+void require_attention_fits(Device device, DType dtype, int64_t head_dim, bool training) {
+  if (device.kind != DeviceKind::cuda) return;
+  cuda::require_forward_fits(device, dtype, head_dim);
+  if (training) cuda::require_backward_fits(device, dtype, head_dim);
+}
+
 void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, const AttentionOutputs& outputs,
                         const AttentionInputs& inputs, const AttentionOptions& options) {
   check_inputs(inputs, options);

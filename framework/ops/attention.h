@@ -40,6 +40,10 @@ struct AttentionOutputs {
 
 void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs, const AttentionOptions& options);
 
+// Input error where a GPU has not the shared memory that heads of this size need: said before a run begins. Nothing on
+// other devices.
+void require_attention_fits(Device device, DType dtype, int64_t head_dim, bool training);
+
 struct AttentionGradients {
   Tensor dq;       // [B, T_q, H, d], overwritten; rows may be strided
   Tensor dk;       // [B, T_k, G, d], overwritten

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "framework/ops/attention_cuda.h"
 #include "framework/ops/attention_problem_cuda.h"
 
@@ -8,26 +10,17 @@
 namespace keel::ops::cuda {
 namespace {
 
-// bf16: 128 own rows. One block per multiprocessor: at most 255 registers for each of its 256 threads, 76 to 204 KB of
-// shared memory. With heads of 256 the sums of dk and dv do not fit together and are made one after the other.
-template <class T, int D>
-struct Tiling {
-  static constexpr int kWarps = 8, kStreamed = D > 96 ? 32 : 64;
-};
-template <int D>
-struct Tiling<float, D> {
-  static constexpr int kWarps = 2, kStreamed = 32;
-};
-
 // What a key needs to know of a query.
 struct alignas(16) Query {
   KeyInterval sees;
   float log_sum_exp, mean;
 };
 
-template <class T, int D>
+// Shared memory of a block that owns 16 rows per warp and walks over tiles of `Streamed` rows.
+template <class Element, int HeadDim, int Warps, int Streamed>
 struct BackwardMemory {
-  static constexpr int kWarps = Tiling<T, D>::kWarps, kStreamed = Tiling<T, D>::kStreamed, kOwn = kWarps * kWarpRows;
+  using T = Element;
+  static constexpr int D = HeadDim, kWarps = Warps, kStreamed = Streamed, kOwn = kWarps * kWarpRows;
   static constexpr int kThreads = kWarps * device::kWarp;
   static constexpr size_t kOwnBytes = tile_bytes<T, D>(kOwn), kTileBytes = tile_bytes<T, D>(kStreamed);
   static constexpr size_t kQueries = 2 * kOwnBytes + 4 * kTileBytes;
@@ -51,6 +44,16 @@ struct BackwardMemory {
     return device::shared_memory<S>(kSmall);
   }
 };
+
+// bf16: 128 own rows. One block per multiprocessor: at most 255 registers for each of its 256 threads, 76 to 204 KB of
+// shared memory. With heads of 256 the sums of dk and dv do not fit together and are made one after the other.
+template <class T, int D>
+using Tiles = std::conditional_t<std::is_same_v<T, float>, BackwardMemory<T, D, 2, 32>,
+                                 BackwardMemory<T, D, 8, (D > 96 ? 32 : 64)>>;
+// 136 KB at most, where a multiprocessor has 163 (sm_80) and the others do not fit.
+template <class T, int D>
+using SmallTiles =
+    std::conditional_t<std::is_same_v<T, float>, BackwardMemory<T, D, 2, 16>, BackwardMemory<T, D, 4, 32>>;
 
 template <class T>
 struct Backward {
@@ -80,16 +83,23 @@ struct ScoreRule {
 struct PairGradient {
   float p, ds;
 };
+template <bool kCapped>
 __device__ __forceinline__ PairGradient gradient_of(float product, float dp, const ScoreRule& rule, float log_sum_exp,
                                                     float mean) {
-  float score = product * rule.scale, slope = 1;
-  if (rule.softcap != 0) {
-    const float ratio = tanhf(score / rule.softcap);
-    score = rule.softcap * ratio;
-    slope = 1 - ratio * ratio;
+  if constexpr (kCapped) {
+    const float ratio = tanhf(product * rule.scale / rule.softcap);
+    const float p = exponential(rule.softcap * ratio - log_sum_exp);
+    return {p, p * (dp - mean) * (1 - ratio * ratio)};
+  } else {
+    // The score rounds as it did in forward: where a row sees one key, it is the log-sum-exp, whatever its size.
+    const float p = exponential(product * rule.scale - log_sum_exp);
+    return {p, p * (dp - mean)};
   }
-  const float p = exponential(score - log_sum_exp);
-  return {p, p * (dp - mean) * slope};
+}
+// f.operator()<whether scores are capped>(), so that the choice is made once per tile.
+template <class F>
+__device__ __forceinline__ void dispatch_cap(const ScoreRule& rule, const F& f) {
+  rule.softcap != 0 ? f.template operator()<true>() : f.template operator()<false>();
 }
 
 // sum of d_out * out for a lane's two rows, d_out in shared memory; over the four lanes that share them.
@@ -123,10 +133,9 @@ struct QueryRows {
   float d_scale;  // sum of ds times the product q . k, from ds in fp32: its terms cancel, bf16 would show
 };
 
-template <class T, int D>
-__device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, float (&dq)[D / 8][4]) {
-  using Memory = BackwardMemory<T, D>;
-  constexpr int kKeys = Memory::kStreamed, kWarps = Memory::kWarps;
+template <class Memory, class T, int N>
+__device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, float (&dq)[N][4]) {
+  constexpr int D = Memory::D, kKeys = Memory::kStreamed, kWarps = Memory::kWarps;
   const AttentionProblem& problem = x.problem;
   const int kv = problem.kv_head(h);
   const RowSource<T> k = x.rows(x.k, b, kv, problem.keys), v = x.rows(x.v, b, kv, problem.keys);
@@ -160,17 +169,20 @@ __device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, f
         add_rows_product<D>(dp, Memory::own_of_warp(1), values);
         const int column = int(device::lane()) % 4 * 2;
         const bool whole = rows.view.all.begin <= tile * kKeys && rows.view.all.end >= (tile + 1) * kKeys;
+        dispatch_cap(rule, [&]<bool kCapped>() {
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
+          for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int key = 8 * n + i % 2 + column;
-            if (careful && Memory::bad()[key]) s[n][i] = NAN;
-            const bool sees = whole || rows.view.row[i / 2].holds(tile * kKeys + key);
-            const float ds = gradient_of(s[n][i], dp[n][i], rule, rows.log_sum_exp[i / 2], rows.mean[i / 2]).ds;
-            rows.d_scale = sees ? fmaf(ds, s[n][i], rows.d_scale) : rows.d_scale;
-            s[n][i] = sees ? ds : 0.f;
-          }
+            for (int i = 0; i < 4; ++i) {
+              const int key = 8 * n + i % 2 + column;
+              if (careful && Memory::bad()[key]) s[n][i] = NAN;
+              const bool sees = whole || rows.view.row[i / 2].holds(tile * kKeys + key);
+              const float ds =
+                  gradient_of<kCapped>(s[n][i], dp[n][i], rule, rows.log_sum_exp[i / 2], rows.mean[i / 2]).ds;
+              rows.d_scale = sees ? fmaf(ds, s[n][i], rows.d_scale) : rows.d_scale;
+              s[n][i] = sees ? ds : 0.f;
+            }
+        });
         add_columns_product<D>(dq, s, keys);
       }
       if (careful) device::sync_threads();  // before the marks are written again
@@ -179,14 +191,14 @@ __device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, f
   }
 }
 
-template <class T, int D>
-__global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_queries(Backward<T> x) {
-  using Memory = BackwardMemory<T, D>;
+template <class Memory>
+__global__ void __launch_bounds__(Memory::kThreads, 1) backward_queries(Backward<typename Memory::T> x) {
+  using T = typename Memory::T;
+  constexpr int D = Memory::D;
   const AttentionProblem& problem = x.problem;
-  const int blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn, number = int(device::block_index().x);
-  // The last rows see most keys: they come first.
-  const int block = blocks - 1 - number % blocks, h = number / blocks % problem.heads,
-            b = number / blocks / problem.heads;
+  const int blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn;
+  const auto [b, h, number] = problem.place(int(device::block_index().x), problem.heads);
+  const int block = blocks - 1 - number;  // the last rows see most keys: they come first
   const int lane = int(device::lane());
   const int first_row = block * Memory::kOwn + int(device::thread_index().x) / device::kWarp * kWarpRows;
   load_rows<D>(Memory::own(0), x.rows(x.q, b, h, problem.queries), block * Memory::kOwn, Memory::kOwn);
@@ -205,7 +217,7 @@ __global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_qu
     if (lane % 4 == 0) x.mean[x.row_number(b, h, row)] = rows.mean[i];
   }
   float dq[D / 8][4], factor[2];
-  walk_keys<T, D>(x, b, h, rows, dq);
+  walk_keys<Memory>(x, b, h, rows, dq);
 
   T* own = Memory::own_of_warp(0);
   for (int i = 0; i < 2; ++i) factor[i] = rows.view.row[i].empty() ? 0.f : problem.scale[h];
@@ -218,65 +230,65 @@ __global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_qu
   if (device::thread_index().x == 0) x.d_scale[(int64_t(h) * problem.batch + b) * blocks + block] = sum;
 }
 
-// A block of keys: rows [first, first + kOwn) of one KV head, and the tiles of queries that may see them.
+// A block of keys: rows [first, first + kOwn) of one KV head, and the tiles of queries that see some of them, the same
+// for every head.
 struct KeyPlace {
   int b, kv, first, heads_per_kv;
-  int first_tile, tiles;  // of each head
+  int first_tile, tiles;
 
   __device__ int steps() const { return heads_per_kv * tiles; }
   __device__ int head(int step) const { return kv * heads_per_kv + step / tiles; }
   __device__ int tile(int step) const { return first_tile + step % tiles; }
 };
 
-template <class T, int D>
-__device__ KeyPlace key_place(const AttentionProblem& problem) {
-  using Memory = BackwardMemory<T, D>;
-  constexpr int kQueries = Memory::kStreamed;
-  const int blocks = (problem.keys + Memory::kOwn - 1) / Memory::kOwn, number = int(device::block_index().x);
-  KeyPlace at{};
-  at.b = number / blocks / problem.kv_heads;
-  at.kv = number / blocks % problem.kv_heads;
-  at.first = number % blocks * Memory::kOwn;  // the first keys are seen by most: they come first
-  at.heads_per_kv = problem.heads / problem.kv_heads;
-  int end = problem.queries;
-  if (problem.window > 0) end = least(end, at.first + Memory::kOwn - 1 + problem.window - problem.q_offset);
-  if (problem.causal) at.first_tile = greatest(at.first - problem.q_offset, 0) / kQueries;
-  at.tiles = greatest((greatest(end, 0) + kQueries - 1) / kQueries - at.first_tile, 0);
-  return at;
-}
-
-// The first step from `step` on with a query that sees a key of the block; the same in every warp.
-template <class T, int D>
-__device__ int next_step(const AttentionProblem& problem, const KeyPlace& at, int step) {
-  using Memory = BackwardMemory<T, D>;
-  for (; step < at.steps(); ++step) {
-    bool meets = false;
-    for (int i = int(device::lane()); i < Memory::kStreamed; i += device::kWarp)
-      meets |= visible(problem, at.b, at.tile(step) * Memory::kStreamed + i).meets(at.first, Memory::kOwn);
-    if (device::any(meets)) break;
+// The queries that see a key of the block. Documents are looked through by all threads, once for all heads.
+template <class Memory>
+__device__ KeyInterval queries_of(const AttentionProblem& problem, int b, int first_key) {
+  KeyInterval queries{0, problem.queries};
+  if (problem.causal) queries.begin = greatest(first_key - problem.q_offset, 0);
+  if (problem.window > 0)
+    queries.end = least(queries.end, first_key + Memory::kOwn - 1 + problem.window - problem.q_offset);
+  if (!problem.first_key) return queries;
+  KeyInterval found;
+  for (int t = queries.begin + int(device::thread_index().x); t < queries.end; t += Memory::kThreads)
+    if (visible(problem, b, t).meets(first_key, Memory::kOwn)) found = {least(found.begin, t), t + 1};
+#pragma unroll
+  for (unsigned bits = 1; bits < device::kWarp; bits *= 2) {
+    found.begin = least(found.begin, device::shuffle_xor(found.begin, bits));
+    found.end = greatest(found.end, device::shuffle_xor(found.end, bits));
   }
-  return step;
+  return joined_over_block<Memory::kWarps>(found, Memory::template small<int>());
 }
 
-// Starts to bring one step's queries and gradients of outputs.
-template <class T, int D>
-__device__ void bring_queries(const Backward<T>& x, const KeyPlace& at, int step, int stage) {
-  using Memory = BackwardMemory<T, D>;
+template <class Memory>
+__device__ KeyPlace key_place(const AttentionProblem& problem) {
   constexpr int kQueries = Memory::kStreamed;
+  const auto [b, kv, block] = problem.place(int(device::block_index().x), problem.kv_heads);
+  const int first = block * Memory::kOwn;  // the first keys are seen by most: they come first
+  const KeyInterval queries = queries_of<Memory>(problem, b, first);
+  const int first_tile = queries.begin / kQueries;
+  const int tiles = queries.empty() ? 0 : (queries.end + kQueries - 1) / kQueries - first_tile;
+  return {b, kv, first, problem.heads / problem.kv_heads, first_tile, tiles};
+}
+
+// Starts to bring one step's queries, gradients of outputs and what goes with them.
+template <class Memory, class T>
+__device__ void bring_queries(const Backward<T>& x, const KeyPlace& at, int step, int stage) {
+  constexpr int D = Memory::D, kQueries = Memory::kStreamed;
   const AttentionProblem& problem = x.problem;
   const int h = at.head(step), first = at.tile(step) * kQueries;
   load_rows<D>(Memory::streamed(stage, 0), x.rows(x.q, at.b, h, problem.queries), first, kQueries);
   load_rows<D>(Memory::streamed(stage, 1), x.rows(x.d_out, at.b, h, problem.queries), first, kQueries);
-  device::commit_copies();
   for (int i = int(device::thread_index().x); i < kQueries; i += int(device::block_size().x)) {
     const int t = first + i;
-    Query query{visible(problem, at.b, t), 0, 0};
-    if (t < problem.queries) {
-      query.log_sum_exp = x.log_sum_exp[x.row_number(at.b, h, t)];
-      query.mean = x.mean[x.row_number(at.b, h, t)];
-    }
-    device::store_vector(Memory::queries(stage) + i, query);
+    const bool exists = t < problem.queries;
+    const int64_t row = exists ? x.row_number(at.b, h, t) : 0;
+    Query* query = Memory::queries(stage) + i;
+    device::copy_word_async(&query->log_sum_exp, x.log_sum_exp + row, exists);
+    device::copy_word_async(&query->mean, x.mean + row, exists);
+    device::store_vector(&query->sees, visible(problem, at.b, t));
   }
+  device::commit_copies();
 }
 
 enum class Wanted { both, dk, dv };
@@ -289,10 +301,9 @@ struct KeySums {
 };
 
 // One pair of tiles: scores with a row per key and a column per query.
-template <class T, int D, Wanted kWanted>
+template <class Memory, int D, Wanted kWanted>
 __device__ __forceinline__ void add_queries(KeySums<D, kWanted>& sums, const ScoreRule& rule, int stage, int first_key,
                                             const int* bad) {
-  using Memory = BackwardMemory<T, D>;
   using Sums = KeySums<D, kWanted>;
   constexpr int kQueries = Memory::kStreamed;
   const int lane = int(device::lane());
@@ -305,32 +316,34 @@ __device__ __forceinline__ void add_queries(KeySums<D, kWanted>& sums, const Sco
   clear(ds);
   add_rows_product<D>(p, Memory::own_of_warp(0), Memory::streamed(stage, 0));
   if constexpr (Sums::kWantKeys) add_rows_product<D>(ds, Memory::own_of_warp(1), Memory::streamed(stage, 1));
+  dispatch_cap(rule, [&]<bool kCapped>() {
 #pragma unroll
-  for (int n = 0; n < kQueries / 8; ++n)
+    for (int n = 0; n < kQueries / 8; ++n)
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int column = 8 * n + lane % 4 * 2 + j;
-      const auto query = device::load_vector<Query>(queries + column);
+      for (int j = 0; j < 2; ++j) {
+        const int column = 8 * n + lane % 4 * 2 + j;
+        const auto query = device::load_vector<Query>(queries + column);
 #pragma unroll
-      for (int i = j; i < 4; i += 2) {
-        if (bad && bad[column]) p[n][i] = NAN;
-        const PairGradient pair = gradient_of(p[n][i], ds[n][i], rule, query.log_sum_exp, query.mean);
-        const bool sees = query.sees.holds(first_key + lane / 4 + i / 2 * 8);
-        p[n][i] = sees ? pair.p : 0.f;
-        ds[n][i] = sees ? pair.ds * rule.scale : 0.f;
+        for (int i = j; i < 4; i += 2) {
+          if (bad && bad[column]) p[n][i] = NAN;
+          const PairGradient pair = gradient_of<kCapped>(p[n][i], ds[n][i], rule, query.log_sum_exp, query.mean);
+          const bool sees = query.sees.holds(first_key + lane / 4 + i / 2 * 8);
+          p[n][i] = sees ? pair.p : 0.f;
+          ds[n][i] = sees ? pair.ds * rule.scale : 0.f;
+        }
       }
-    }
+  });
   if constexpr (Sums::kWantValues) add_columns_product<D>(sums.dv, p, Memory::streamed(stage, 1));
   if constexpr (Sums::kWantKeys) add_columns_product<D>(sums.dk, ds, Memory::streamed(stage, 0));
 }
 
-template <class T, int D, Wanted kWanted>
-__global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_keys(Backward<T> x) {
-  using Memory = BackwardMemory<T, D>;
+template <class Memory, Wanted kWanted>
+__global__ void __launch_bounds__(Memory::kThreads, 1) backward_keys(Backward<typename Memory::T> x) {
+  using T = typename Memory::T;
+  constexpr int D = Memory::D, kWarps = Memory::kWarps;
   using Sums = KeySums<D, kWanted>;
-  constexpr int kWarps = Memory::kWarps;
   const AttentionProblem& problem = x.problem;
-  const KeyPlace at = key_place<T, D>(problem);
+  const KeyPlace at = key_place<Memory>(problem);
   const int first_key = at.first + int(device::thread_index().x) / device::kWarp * kWarpRows;
   load_rows<D>(Memory::own(0), x.rows(x.k, at.b, at.kv, problem.keys), at.first, Memory::kOwn);
   load_rows<D>(Memory::own(1), x.rows(x.v, at.b, at.kv, problem.keys), at.first, Memory::kOwn);
@@ -340,22 +353,20 @@ __global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_ke
   for (bool careful = false;; careful = true) {
     clear(sums.dk);
     clear(sums.dv);
-    int step = next_step<T, D>(problem, at, 0);
     device::sync_threads();
-    if (step < at.steps()) bring_queries<T, D>(x, at, step, 0);
-    for (int stage = 0; step < at.steps(); stage ^= 1) {
-      const int next = next_step<T, D>(problem, at, step + 1);
+    if (at.steps() > 0) bring_queries<Memory>(x, at, 0, 0);
+    for (int step = 0; step < at.steps(); ++step) {
+      const int stage = step % 2;
       device::wait_copies<0>();
       device::sync_threads();  // this pair of tiles is here, and nobody uses the last one any more
-      if (next < at.steps()) bring_queries<T, D>(x, at, next, stage ^ 1);
+      if (step + 1 < at.steps()) bring_queries<Memory>(x, at, step + 1, stage ^ 1);
       if (careful) {
         mark_bad_rows<D>(Memory::streamed(stage, 0), Memory::streamed(stage, 1), Memory::kStreamed, Memory::bad());
         device::sync_threads();
       }
       const ScoreRule rule = {problem.scale[at.head(step)], problem.softcap};
-      add_queries<T>(sums, rule, stage, first_key, careful ? Memory::bad() : nullptr);
+      add_queries<Memory>(sums, rule, stage, first_key, careful ? Memory::bad() : nullptr);
       if (careful) device::sync_threads();  // before the marks are written again
-      step = next;
     }
     device::wait_copies<0>();  // of the own rows, where nobody sees them
     const bool finite = all_finite(sums.dk) && all_finite(sums.dv);
@@ -374,23 +385,37 @@ __global__ void __launch_bounds__(BackwardMemory<T, D>::kThreads, 1) backward_ke
   }
 }
 
-template <class T, int D>
-void start(const Backward<T>& x, float* d_scale, cudaStream_t stream) {
-  using Memory = BackwardMemory<T, D>;
+template <class Memory>
+void start(const Backward<typename Memory::T>& x, float* d_scale, cudaStream_t stream) {
   const AttentionProblem& problem = x.problem;
   const int64_t query_blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn * int64_t(problem.batch);
   const int64_t key_blocks = (problem.keys + Memory::kOwn - 1) / Memory::kOwn * int64_t(problem.batch);
-  const auto launch_keys = [&](void (*kernel)(Backward<T>)) {
+  const auto launch_keys = [&](void (*kernel)(Backward<typename Memory::T>)) {
     launch(kernel, unsigned(key_blocks * problem.kv_heads), Memory::kThreads, Memory::kBytes, stream, x);
   };
-  launch(backward_queries<T, D>, unsigned(query_blocks * problem.heads), Memory::kThreads, Memory::kBytes, stream, x);
-  if constexpr (D <= 128) {
-    launch_keys(backward_keys<T, D, Wanted::both>);
+  launch(backward_queries<Memory>, unsigned(query_blocks * problem.heads), Memory::kThreads, Memory::kBytes, stream, x);
+  if constexpr (Memory::D <= 128) {
+    launch_keys(backward_keys<Memory, Wanted::both>);
   } else {
-    launch_keys(backward_keys<T, D, Wanted::dk>);
-    launch_keys(backward_keys<T, D, Wanted::dv>);
+    launch_keys(backward_keys<Memory, Wanted::dk>);
+    launch_keys(backward_keys<Memory, Wanted::dv>);
   }
   join_blocks({nullptr, d_scale, nullptr, x.d_scale, problem.heads, int(query_blocks)}, stream);
+}
+
+// f.operator()<Memory>() with the tiles that fit the device.
+template <class T, class F>
+void dispatch_tiles(Device device, int head_dim, const F& f) {
+  dispatch_head_dim(head_dim, [&]<int D>() {
+    if constexpr (D == 256) {
+      if (!has_room_for(device, Tiles<T, D>::kBytes)) {
+        require_room_for(device, SmallTiles<T, D>::kBytes, D);
+        return f.template operator()<SmallTiles<T, D>>();
+      }
+    }
+    require_room_for(device, Tiles<T, D>::kBytes, D);
+    f.template operator()<Tiles<T, D>>();
+  });
 }
 
 template <class T>
@@ -417,8 +442,9 @@ void run_backward(const AttentionGradients& gradients, const ConstTensor& d_out,
       keel::cuda::workspace(device, most_blocks * int64_t(sizeof(double)) + rows * int64_t(sizeof(float)));
   x.d_scale = reinterpret_cast<double*>(memory);
   x.mean = reinterpret_cast<float*>(memory + most_blocks * int64_t(sizeof(double)));
-  dispatch_head_dim(x.problem.head_dim,
-                    [&]<int D>() { start<T, D>(x, at<float>(gradients.d_scale), keel::cuda::current_stream(device)); });
+  dispatch_tiles<T>(device, x.problem.head_dim, [&]<class Memory>() {
+    start<Memory>(x, at<float>(gradients.d_scale), keel::cuda::current_stream(device));
+  });
 }
 
 }  // namespace
@@ -427,6 +453,10 @@ void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, 
                         const AttentionInputs& inputs, const AttentionOptions& options) {
   dispatch_device_float(inputs.q.dtype(),
                         [&]<class T>() { run_backward<T>(gradients, d_out, outputs, inputs, options); });
+}
+
+void require_backward_fits(Device device, DType dtype, int64_t head_dim) {
+  dispatch_device_float(dtype, [&]<class T>() { dispatch_tiles<T>(device, int(head_dim), [&]<class>() {}); });
 }
 
 }  // namespace keel::ops::cuda

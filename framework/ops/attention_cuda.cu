@@ -183,10 +183,9 @@ __global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) forward(Forw
   using Memory = ForwardMemory<T, D>;
   constexpr int kWarps = Memory::kWarps, kQueries = Memory::kQueries;
   const AttentionProblem& problem = x.problem;
-  const int blocks = (problem.queries + kQueries - 1) / kQueries, number = int(device::block_index().x);
-  // The last rows see most keys: they come first.
-  const ForwardPlace at = {number / blocks / problem.heads, number / blocks % problem.heads,
-                           blocks - 1 - number % blocks, blocks};
+  const int blocks = (problem.queries + kQueries - 1) / kQueries;
+  const auto [b, h, number] = problem.place(int(device::block_index().x), problem.heads);
+  const ForwardPlace at = {b, h, blocks - 1 - number, blocks};  // the last rows see most keys: they come first
   const int warp = int(device::thread_index().x) / device::kWarp, lane = int(device::lane());
   const int first_row = at.block * kQueries + warp * kWarpRows;
   load_rows<D>(Memory::queries(), x.queries(at.b, at.h), at.block * kQueries, kQueries);
@@ -320,6 +319,7 @@ template <class T, int D>
 void run_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs, const AttentionOptions& options) {
   using Memory = ForwardMemory<T, D>;
   const Device device = inputs.q.device();
+  require_room_for(device, Memory::kBytes, D);
   Forward<T> x{};
   x.problem = problem_of(inputs, options);
   x.problem.wide = x.problem.wide && is_wide(outputs.out);
@@ -355,6 +355,12 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
                        const AttentionOptions& options) {
   dispatch_device_float(inputs.q.dtype(), [&]<class T>() {
     dispatch_head_dim(int(inputs.q.size(3)), [&]<int D>() { run_forward<T, D>(outputs, inputs, options); });
+  });
+}
+
+void require_forward_fits(Device device, DType dtype, int64_t head_dim) {
+  dispatch_device_float(dtype, [&]<class T>() {
+    dispatch_head_dim(int(head_dim), [&]<int D>() { require_room_for(device, ForwardMemory<T, D>::kBytes, D); });
   });
 }
 

@@ -10,4 +10,7 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
 void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, const AttentionOutputs& outputs,
                         const AttentionInputs& inputs, const AttentionOptions& options);
 
+void require_forward_fits(Device device, DType dtype, int64_t head_dim);
+void require_backward_fits(Device device, DType dtype, int64_t head_dim);
+
 }  // namespace keel::ops::cuda

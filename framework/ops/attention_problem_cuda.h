@@ -6,6 +6,7 @@
 
 #include "framework/ops/attention.h"
 #include "framework/ops/attention_tile_cuda.h"
+#include "framework/tensor/gpu.h"
 
 namespace keel::ops::cuda {
 
@@ -19,6 +20,16 @@ struct AttentionProblem {
   int64_t first_key_stride;
 
   __device__ int kv_head(int h) const { return h / (heads / kv_heads); }
+
+  // Where a block of the grid works: the first blocks of all heads come before the second of any, so that those with
+  // most work start first.
+  struct Place {
+    int b, head, block;
+  };
+  __device__ Place place(int number, int heads_of_grid) const {
+    const int of_a_block = batch * heads_of_grid;
+    return {number % of_a_block / heads_of_grid, number % heads_of_grid, number / of_a_block};
+  }
 };
 
 // Whether rows of a tensor [B, T, heads, d] start and end at multiples of 16 bytes.
@@ -158,6 +169,20 @@ struct BlockTotals {
   int* raised_by = nullptr;  // [heads]: the first block whose largest raised largest[h], or -1; may be null
 };
 void join_blocks(const BlockTotals& totals, cudaStream_t stream);
+
+// Whether a block of the device may have that much shared memory; and an input error where not.
+inline bool has_room_for(Device device, size_t bytes) {
+  return bytes <= keel::cuda::shared_bytes_per_block(device);
+}
+inline void require_room_for(Device device, size_t bytes, int head_dim) {
+  if (has_room_for(device, bytes)) return;
+  throw input_error(
+      "attention with heads of {} needs {} KiB of shared memory per block, and {} has {}: choose smaller heads, "
+      "another "
+      "GPU or device: cpu",
+      head_dim, (bytes + 1023) >> 10, keel::cuda::describe_gpu(device.index).name,
+      keel::cuda::shared_bytes_per_block(device) >> 10);
+}
 
 // f<D>() with the smallest head size of the kernels that holds `head_dim`.
 template <class F>

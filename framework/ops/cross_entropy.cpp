@@ -36,7 +36,8 @@ void check_targets(const char* op, const ConstTensor& targets, int64_t rows, con
 }
 
 void check_logits(const char* op, const ConstTensor& logits, const CrossEntropyOptions& options) {
-  require(logits.dims() == 2, "{}: logits must be [n, columns], not {}", op, logits.shape());
+  require(logits.dims() == 2 && logits.dtype() == DType::f32, "{}: logits must be fp32 [n, columns], not {} {}", op,
+          name_of(logits.dtype()), logits.shape());
   require(options.first_column >= 0, "{}: the first column is {}", op, options.first_column);
 }
 
@@ -73,16 +74,18 @@ void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, C
       cpu::cross_entropy_loss, cuda::cross_entropy_loss, sums, statistics, targets, options);
 }
 
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
-                            ConstTensor factor, const CrossEntropyOptions& options) {
+void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
+                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options) {
   const char* op = "cross_entropy_gradient";
   require_scalar(op, factor, DType::f32);
   check_logits(op, logits, options);
+  require(d_logits.shape() == logits.shape(), "{}: d_logits are {}, logits {}", op, d_logits.shape(), logits.shape());
   check_statistics(op, statistics, logits.size(0));
   check_targets(op, targets, logits.size(0), options);
-  run_twin(device_of(logits, targets, factor, statistics.maximum, statistics.sum_exp, statistics.target_logit,
+  run_twin(device_of(d_logits, logits, targets, factor, statistics.maximum, statistics.sum_exp, statistics.target_logit,
                      statistics.logit_sum),
-           cpu::cross_entropy_gradient, cuda::cross_entropy_gradient, logits, statistics, targets, factor, options);
+           cpu::cross_entropy_gradient, cuda::cross_entropy_gradient, d_logits, logits, statistics, targets, factor,
+           options);
 }
 
 }  // namespace keel::ops

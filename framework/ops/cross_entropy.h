@@ -30,7 +30,7 @@ struct CrossEntropyStatistics {
   Tensor logit_sum;     // [n]: for label smoothing
 };
 
-// Of this rank's columns. logits [n, columns] are soft-capped in place.
+// Of this rank's columns. logits [n, columns] are fp32, soft-capped in place.
 void cross_entropy_statistics(const CrossEntropyStatistics& statistics, Tensor logits, ConstTensor targets,
                               const CrossEntropyOptions& options);
 // sum_exp *= exp(maximum - global_maximum), maximum = global_maximum: after which sum_exp may be added over ranks.
@@ -47,9 +47,9 @@ struct CrossEntropySums {
 void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
                         const CrossEntropyOptions& options);
 
-// logits (as statistics left them) are overwritten by factor * d objective / d logit, soft-cap's derivative included.
-// factor [1] fp32 is 1 / (counted tokens of the global batch).
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
-                            ConstTensor factor, const CrossEntropyOptions& options);
+// d_logits [n, columns] (fp32 or bf16; may be the logits themselves) = factor * d objective / d logit from the logits
+// as statistics left them, soft-cap's derivative included. factor [1] fp32 is 1 / (counted tokens of the global batch).
+void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
+                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options);
 
 }  // namespace keel::ops

@@ -30,16 +30,14 @@ int64_t target_column(int32_t target, size_t real, const CrossEntropyOptions& op
   return target >= 0 && column >= 0 && column < int64_t(real) ? column : -1;
 }
 
-template <class T>
-HWY_INLINE void cap_row(T* logits, size_t n, float cap) {
+HWY_INLINE void cap_row(float* logits, size_t n, float cap) {
   const Vec limit = splat(cap), inverse = splat(1 / cap);
   for_vectors(n, [&](size_t i, auto lanes) KEEL_LANES {
     store(hn::Mul(limit, tanh(hn::Mul(load(logits + i, lanes), inverse))), logits + i, lanes);
   });
 }
 
-template <class T>
-HWY_INLINE float maximum_of(const T* logits, size_t n) {
+HWY_INLINE float maximum_of(const float* logits, size_t n) {
   Vec maximum = splat(-kInfinity);
   for_vectors(n, [&](size_t i, auto lanes) KEEL_LANES {
     maximum = hn::Max(maximum, replace_tail(load(logits + i, lanes), -kInfinity, lanes));
@@ -47,8 +45,7 @@ HWY_INLINE float maximum_of(const T* logits, size_t n) {
   return max_of(maximum);
 }
 
-template <class T>
-HWY_INLINE float sum_exp(const T* logits, size_t n, float maximum) {
+HWY_INLINE float sum_exp(const float* logits, size_t n, float maximum) {
   const Vec shift = splat(maximum);
   return sum_over(n, [&](size_t i, auto lanes, Vec sum) KEEL_LANES {
     return hn::Add(sum, exp(hn::Sub(replace_tail(load(logits + i, lanes), -kInfinity, lanes), shift)));
@@ -62,11 +59,10 @@ struct RowStatistics {
 };
 
 // One pass over memory: each block is capped, then its sums are added at the maximum so far.
-template <class T>
-RowStatistics row_statistics(T* logits, size_t n, float cap) {
+RowStatistics row_statistics(float* logits, size_t n, float cap) {
   RowStatistics row;
   for (size_t begin = 0; begin < n; begin += kBlock) {
-    T* block = logits + begin;
+    float* block = logits + begin;
     const size_t size = std::min(kBlock, n - begin);
     if (cap > 0) cap_row(block, size, cap);
     const float before = row.maximum;
@@ -84,17 +80,15 @@ RowStatistics row_statistics(T* logits, size_t n, float cap) {
 void statistics_rows(const CrossEntropyStatistics& statistics, const Tensor& logits, const ConstTensor& targets,
                      const CrossEntropyOptions& options) {
   const size_t real = real_columns(logits.size(1), options);
-  dispatch_float(logits.dtype(), [&]<class T>() {
-    for (int64_t row = 0; row < logits.size(0); ++row) {
-      T* own = logits.as<T>() + row * logits.stride(0);
-      const RowStatistics result = row_statistics(own, real, options.softcap);
-      const int64_t target = target_column(targets.as<int32_t>()[row], real, options);
-      statistics.maximum.as<float>()[row] = result.maximum;
-      statistics.sum_exp.as<float>()[row] = float(result.sum_exp);
-      statistics.logit_sum.as<float>()[row] = float(result.logit_sum);
-      statistics.target_logit.as<float>()[row] = target < 0 ? 0.f : float(own[target]);
-    }
-  });
+  for (int64_t row = 0; row < logits.size(0); ++row) {
+    float* own = logits.as<float>() + row * logits.stride(0);
+    const RowStatistics result = row_statistics(own, real, options.softcap);
+    const int64_t target = target_column(targets.as<int32_t>()[row], real, options);
+    statistics.maximum.as<float>()[row] = result.maximum;
+    statistics.sum_exp.as<float>()[row] = float(result.sum_exp);
+    statistics.logit_sum.as<float>()[row] = float(result.logit_sum);
+    statistics.target_logit.as<float>()[row] = target < 0 ? 0.f : own[target];
+  }
 }
 
 // d = (by_softmax * exp(logit - maximum) - even) * (1 - (logit / cap)^2); the target's own share comes on top.
@@ -112,7 +106,7 @@ struct RowGradient {
 };
 
 template <class T>
-HWY_INLINE void gradient_row(T* logits, size_t n, const RowGradient& row) {
+HWY_INLINE void gradient_row(T* d_logits, const float* logits, size_t n, const RowGradient& row) {
   const Vec maximum = splat(float(row.maximum)), by_softmax = splat(float(row.by_softmax));
   const Vec even = splat(float(row.even)), inverse_cap = splat(float(row.inverse_cap));
   for_vectors(n, [&](size_t i, auto lanes) KEEL_LANES {
@@ -121,7 +115,7 @@ HWY_INLINE void gradient_row(T* logits, size_t n, const RowGradient& row) {
     const Vec inner = hn::MulSub(exp(hn::Sub(logit, maximum)), by_softmax, even);
     // Without a soft-cap a logit of -infinity must not meet 0 * infinity.
     const Vec square = hn::IfThenElseZero(hn::Ne(inverse_cap, zero()), hn::Mul(slope, slope));
-    store(hn::NegMulAdd(square, inner, inner), logits + i, lanes);
+    store(hn::NegMulAdd(square, inner, inner), d_logits + i, lanes);
   });
 }
 
@@ -135,21 +129,22 @@ RowGradient row_gradient(const CrossEntropyStatistics& statistics, int64_t row, 
           options.softcap > 0 ? 1 / double(options.softcap) : 0};
 }
 
-void gradient_rows(const Tensor& logits, const CrossEntropyStatistics& statistics, const ConstTensor& targets,
-                   float factor, const CrossEntropyOptions& options) {
+void gradient_rows(const Tensor& d_logits, const ConstTensor& logits, const CrossEntropyStatistics& statistics,
+                   const ConstTensor& targets, float factor, const CrossEntropyOptions& options) {
   const size_t real = real_columns(logits.size(1), options);
-  dispatch_float(logits.dtype(), [&]<class T>() {
+  dispatch_float(d_logits.dtype(), [&]<class T>() {
     for (int64_t row = 0; row < logits.size(0); ++row) {
-      T* own = logits.as<T>() + row * logits.stride(0);
+      const float* own = logits.as<float>() + row * logits.stride(0);
+      T* d_own = d_logits.as<T>() + row * d_logits.stride(0);
       const int32_t id = targets.as<int32_t>()[row];
       const size_t written = id < 0 ? 0 : real;
-      std::fill(own + written, own + logits.size(1), T(0.f));
+      std::fill(d_own + written, d_own + logits.size(1), T(0.f));
       if (id < 0) continue;
       const RowGradient gradient = row_gradient(statistics, row, factor, options);
       const int64_t target = target_column(id, real, options);
-      const double logit = target < 0 ? 0 : double(own[target]);
-      gradient_row(own, real, gradient);
-      if (target >= 0) own[target] = T(float(gradient.at_target(logit)));
+      const double logit = target < 0 ? 0 : double(own[target]);  // read first: d_logits may be the logits
+      gradient_row(d_own, own, real, gradient);
+      if (target >= 0) d_own[target] = T(float(gradient.at_target(logit)));
     }
   });
 }
@@ -214,12 +209,12 @@ void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, C
   for (int i = 0; i < 4; ++i) sums.as<double>()[i] += own[i];
 }
 
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
-                            ConstTensor factor, const CrossEntropyOptions& options) {
+void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
+                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options) {
   for_parts(logits.size(0), parts_for(logits), [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(gradient_rows)
-    (logits.slice(0, begin, end), rows_of(statistics, begin, end), targets.slice(0, begin, end), *factor.as<float>(),
-     options);
+    (d_logits.slice(0, begin, end), logits.slice(0, begin, end), rows_of(statistics, begin, end),
+     targets.slice(0, begin, end), *factor.as<float>(), options);
   });
 }
 

@@ -3,16 +3,15 @@
 #include "framework/ops/cross_entropy_cuda.h"
 #include "framework/ops/kernel.h"
 
-// A block takes a row of logits. Bytes from and to memory, for each logit of e bytes: statistics read e (and write e
-// where there is a soft-cap), the gradient reads e and writes e. Chunks have a few hundred rows, so that blocks are
-// wide: two of 1024 threads fill a multiprocessor.
+// A block takes a row of logits. Bytes from and to memory, for each logit: statistics read 4 (and write 4 where there
+// is a soft-cap), the gradient reads 4 and writes 2 or 4. Blocks are wide: two of 1024 threads fill a multiprocessor.
 namespace keel::ops::cuda {
 namespace {
 
 constexpr int kRowThreads = 1024;
 
 struct Logits {
-  void* data;
+  float* data;
   int64_t stride;   // between rows
   int64_t columns;  // of this rank
   int64_t real;     // the first of them that are no padding
@@ -29,9 +28,8 @@ __device__ __forceinline__ int64_t target_column(int32_t target, const Logits& l
   return target >= 0 && column >= 0 && column < logits.real ? column : -1;
 }
 
-template <class T>
-__device__ __forceinline__ T* own_row(const Logits& logits) {
-  return static_cast<T*>(logits.data) + int64_t(device::block_index().x) * logits.stride;
+__device__ __forceinline__ float* own_row(const Logits& logits) {
+  return logits.data + int64_t(device::block_index().x) * logits.stride;
 }
 
 // f(column, Width<W>) for the columns [begin, end) of a row, by all threads of the block. begin is a multiple of N.
@@ -79,17 +77,17 @@ struct Seen {
   }
 };
 
-template <class T, int N>
+template <int N>
 __global__ void __launch_bounds__(kRowThreads)
     row_statistics(Statistics out, Logits logits, const int32_t* targets, float cap) {
-  T* row = own_row<T>(logits);
+  float* row = own_row(logits);
   Seen seen;
   for_columns<N>(0, logits.real, [&]<int W>(int64_t i, Width<W>) {
     float values[W];
     load(values, row + i);
     if (cap > 0) {
 #pragma unroll
-      for (int j = 0; j < W; ++j) values[j] = to_float(from_float<T>(cap * tanhf(values[j] / cap)));
+      for (int j = 0; j < W; ++j) values[j] = cap * tanhf(values[j] / cap);
       store(row + i, values);
     }
     seen.add(values);
@@ -105,7 +103,7 @@ __global__ void __launch_bounds__(kRowThreads)
   out.maximum[number] = maximum;
   out.sum_exp[number] = float(sum_exp);
   out.logit_sum[number] = float(logit_sum);
-  out.target_logit[number] = target < 0 ? 0.f : to_float(row[target]);
+  out.target_logit[number] = target < 0 ? 0.f : row[target];
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -146,8 +144,7 @@ struct RowGradient {
 };
 
 // By one thread; `own` is the row before it is overwritten.
-template <class T>
-__device__ RowGradient row_gradient(const T* own, const Statistics& of, int64_t target, double scale,
+__device__ RowGradient row_gradient(const float* own, const Statistics& of, int64_t target, double scale,
                                     const CrossEntropyOptions& options) {
   const int64_t row = device::block_index().x;
   const double smoothing = double(options.label_smoothing), maximum = double(of.maximum[row]);
@@ -157,16 +154,19 @@ __device__ RowGradient row_gradient(const T* own, const Statistics& of, int64_t 
   const double inverse_cap = options.softcap > 0 ? 1 / double(options.softcap) : 0;
   double at_target = 0;
   if (target >= 0) {
-    const double logit = double(to_float(own[target])), slope = logit * inverse_cap;
+    const double logit = double(own[target]), slope = logit * inverse_cap;
     at_target = (by_softmax * exp(logit - maximum) - even - scale * (1 - smoothing)) * (1 - slope * slope);
   }
   return {float(maximum), float(by_softmax), float(even), float(inverse_cap), float(at_target)};
 }
 
+// d_logits may be the logits: a thread writes the columns that it has read.
 template <class T, int N>
-__global__ void __launch_bounds__(kRowThreads) gradient_rows(Logits logits, Statistics of, const int32_t* targets,
-                                                             const float* factor, CrossEntropyOptions options) {
-  T* row = own_row<T>(logits);
+__global__ void __launch_bounds__(kRowThreads)
+    gradient_rows(T* d_logits, int64_t d_stride, Logits logits, Statistics of, const int32_t* targets,
+                  const float* factor, CrossEntropyOptions options) {
+  const float* row = own_row(logits);
+  T* d_row = d_logits + int64_t(device::block_index().x) * d_stride;
   const int32_t id = targets[device::block_index().x];
   const int64_t target = target_column(id, logits), written = id < 0 ? 0 : logits.real;
   RowGradient* shared = device::shared_memory<RowGradient>();
@@ -185,29 +185,31 @@ __global__ void __launch_bounds__(kRowThreads) gradient_rows(Logits logits, Stat
         const float square = gradient.inverse_cap != 0 ? slope * slope : 0;
         values[j] = i + j == target ? gradient.at_target : fmaf(-square, inner, inner);
       }
-      store(row + i, values);
+      store(d_row + i, values);
     });
   }
-  for_columns<1>(written, logits.columns, [&](int64_t i, auto) { row[i] = from_float<T>(0); });
+  for_columns<1>(written, logits.columns, [&](int64_t i, auto) { d_row[i] = from_float<T>(0); });
 }
 
 // --- the host's side ----------------------------------------------------------------------------------------------
 
-Logits logits_of(const Tensor& logits, const CrossEntropyOptions& options) {
+Logits logits_of(const ConstTensor& logits, const CrossEntropyOptions& options) {
   const int64_t real = std::clamp<int64_t>(options.vocabulary - options.first_column, 0, logits.size(1));
-  return {logits.data(), logits.stride(0), logits.size(1), real, options.first_column};
+  return {const_cast<float*>(at<float>(logits)), logits.stride(0), logits.size(1), real, options.first_column};
 }
 
 Statistics statistics_of(const CrossEntropyStatistics& s) {
   return {at<float>(s.maximum), at<float>(s.sum_exp), at<float>(s.target_logit), at<float>(s.logit_sum)};
 }
 
-int logits_width(const Tensor& logits) {
-  return logits.stride(0) % kWide == 0 ? width_of(logits) : 1;
+// What is left of a row after its wide elements is taken one by one, so only the rows' starts matter.
+template <class... Tensors>
+int logits_width(const Tensors&... rows) {
+  return ((rows.stride(0) % kWide == 0) && ...) ? width_of(rows...) : 1;
 }
 
 // Whole warps, with about two turns of work for each thread.
-unsigned threads_for(const Tensor& logits, int width) {
+unsigned threads_for(const ConstTensor& logits, int width) {
   const int64_t warps = (logits.size(1) / width / 2 + device::kWarp - 1) / device::kWarp;
   return unsigned(std::clamp<int64_t>(warps, 1, kRowThreads / device::kWarp)) * device::kWarp;
 }
@@ -218,12 +220,10 @@ void cross_entropy_statistics(const CrossEntropyStatistics& statistics, Tensor l
                               const CrossEntropyOptions& options) {
   const int width = logits_width(logits);
   const unsigned threads = threads_for(logits, width);
-  dispatch_device_float(logits.dtype(), [&]<class T>() {
-    dispatch_width(width, [&]<int N>() {
-      launch(row_statistics<T, N>, unsigned(logits.size(0)), threads, threads / device::kWarp * sizeof(double),
-             keel::cuda::current_stream(logits.device()), statistics_of(statistics), logits_of(logits, options),
-             at<int32_t>(targets), options.softcap);
-    });
+  dispatch_width(width, [&]<int N>() {
+    launch(row_statistics<N>, unsigned(logits.size(0)), threads, threads / device::kWarp * sizeof(double),
+           keel::cuda::current_stream(logits.device()), statistics_of(statistics), logits_of(logits, options),
+           at<int32_t>(targets), options.softcap);
   });
 }
 
@@ -241,14 +241,14 @@ void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, C
          at<int32_t>(targets), targets.elements(), options);
 }
 
-void cross_entropy_gradient(Tensor logits, const CrossEntropyStatistics& statistics, ConstTensor targets,
-                            ConstTensor factor, const CrossEntropyOptions& options) {
-  const int width = logits_width(logits);
-  dispatch_device_float(logits.dtype(), [&]<class T>() {
+void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
+                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options) {
+  const int width = logits_width(d_logits, logits);
+  dispatch_device_float(d_logits.dtype(), [&]<class T>() {
     dispatch_width(width, [&]<int N>() {
       launch(gradient_rows<T, N>, unsigned(logits.size(0)), threads_for(logits, width), sizeof(RowGradient),
-             keel::cuda::current_stream(logits.device()), logits_of(logits, options), statistics_of(statistics),
-             at<int32_t>(targets), at<float>(factor), options);
+             keel::cuda::current_stream(logits.device()), at<T>(d_logits), d_logits.stride(0),
+             logits_of(logits, options), statistics_of(statistics), at<int32_t>(targets), at<float>(factor), options);
     });
   });
 }

@@ -41,6 +41,12 @@ void attention_backward(const AttentionGradients&, ConstTensor, const AttentionO
                         const AttentionOptions&) {
   refuse();
 }
+void require_forward_fits(Device, DType, int64_t) {
+  refuse();
+}
+void require_backward_fits(Device, DType, int64_t) {
+  refuse();
+}
 void add_bias(Tensor, ConstTensor) {
   refuse();
 }
@@ -71,7 +77,7 @@ void cross_entropy_rescale(const CrossEntropyStatistics&, ConstTensor) {
 void cross_entropy_loss(Tensor, const CrossEntropyStatistics&, ConstTensor, const CrossEntropyOptions&) {
   refuse();
 }
-void cross_entropy_gradient(Tensor, const CrossEntropyStatistics&, ConstTensor, ConstTensor,
+void cross_entropy_gradient(Tensor, ConstTensor, const CrossEntropyStatistics&, ConstTensor, ConstTensor,
                             const CrossEntropyOptions&) {
   refuse();
 }

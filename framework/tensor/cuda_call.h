@@ -21,6 +21,8 @@ inline void check(cudaError_t result, const char* call, std::source_location whe
 cudaStream_t current_stream(Device device);
 // How many multiprocessors the device has: grids are sized from it.
 int multiprocessors(Device device);
+// How much shared memory a block may have that opts in.
+size_t shared_bytes_per_block(Device device);
 // At least `size_bytes` for one op's partial results on the current stream, 256-byte aligned; contents undefined. It
 // grows at first use, so that later calls allocate nothing. Outgrown ones stay: recorded graphs (graph.h) use them.
 std::byte* workspace(Device device, int64_t size_bytes);

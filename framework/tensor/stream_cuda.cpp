@@ -106,10 +106,18 @@ void limit_run_ahead(cudaStream_t stream) {
   KEEL_CUDA(cudaEventRecord(mark, stream));
 }
 
+static int attribute(Device device, cudaDeviceAttr which) {
+  int value = 0;
+  KEEL_CUDA(cudaDeviceGetAttribute(&value, which, device.index));
+  return value;
+}
+
 int multiprocessors(Device device) {
-  int count = 0;
-  KEEL_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index));
-  return count;
+  return attribute(device, cudaDevAttrMultiProcessorCount);
+}
+
+size_t shared_bytes_per_block(Device device) {
+  return size_t(attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
 std::byte* workspace(Device device, int64_t size_bytes) {

@@ -37,10 +37,13 @@ void Decoder::allocate(const DecoderLayout& layout) {
   layout_ = layout;
   parameters_.allocate(layout.parameters);
   if (layout.parameters.device.is_meta()) return take_memory(layout);
+  ops::require_attention_fits(layout.parameters.device, layout.parameters.activation, config_.head_dim(),
+                              layout.training);
 
   Decoder plan(config_);
   DecoderLayout nowhere = layout;
   nowhere.parameters.device = {DeviceKind::meta};
+  nowhere.rehearses = layout.parameters.device.kind;
   plan.allocate(nowhere);
   plan.rehearse();
   saved_ = Arena(layout.parameters.device, plan.saved_.peak_bytes());
@@ -122,7 +125,9 @@ void Decoder::begin_step() {
 nn::Context Decoder::context() {
   saved_.reset();
   scratch_.reset();
-  return {saved_, scratch_, layout_.parameters.activation, layout_.group};
+  const Device device = layout_.parameters.device;
+  return {saved_, scratch_, layout_.parameters.activation, layout_.group,
+          device.is_meta() ? layout_.rehearses : device.kind};
 }
 
 Tensor Decoder::rope_table(int64_t layer) const {

@@ -15,9 +15,10 @@ namespace keel::models {
 // Where a decoder runs and on what.
 struct DecoderLayout {
   nn::ParameterLayout parameters;
-  nn::TensorGroup* group = nullptr;  // outlives the decoder
-  nn::BatchShape batch;              // of one micro-batch
-  bool training = true;              // false: forward only, with less memory
+  nn::TensorGroup* group = nullptr;        // outlives the decoder
+  nn::BatchShape batch;                    // of one micro-batch
+  bool training = true;                    // false: forward only, with less memory
+  DeviceKind rehearses = DeviceKind::cpu;  // on the meta device: where the step will run
 };
 
 class Decoder : public nn::Model {

@@ -83,6 +83,21 @@ def variants():
     return {name: {"model": settings} for name, settings in models.items()}
 
 
+def wide():
+    """Every row and piece of a row a multiple of 8, as in real models: GPUs then take eight elements at a time."""
+    both = {"bias": {"qkv": True, "output": True}}
+    models = {
+        "wide": small(qk("rms") | {"head_dim": 16}, hidden=16, layers=1),
+        "wide_fraction": small(qk("layer", weight="shared") | both | {"head_dim": 32, "heads": 2, "kv_heads": 1},
+                               hidden=16, layers=1, rope={"fraction": 0.5}, norm={"kind": "layer", "eps": 1e-5},
+                               mlp={"kind": "gelu", "bias": True}),
+        "wide_full": small(qk("rms", scope="full", placement="after_rope") | {"head_dim": 16, "logit_softcap": 2.0},
+                           hidden=16, layers=1, mlp={"kind": "geglu"}, norm={"zero_centered": True},
+                           tie_embeddings=True),
+    }
+    return {name: {"model": settings} for name, settings in models.items()}
+
+
 def families():
     """Published blocks, reduced."""
     both = {"bias": {"qkv": True, "output": True}}
@@ -132,7 +147,7 @@ def batches():
 def all_cases():
     """name -> {model, loss_options, documents, amplitude}."""
     common = {"loss_options": {}, "documents": None, "amplitude": 0.3}
-    cases = grid() | variants() | families() | batches()
+    cases = grid() | variants() | wide() | families() | batches()
     complete = {name: common | case for name, case in cases.items()}
     for case in complete.values():
         case["loss_options"] = {"z_loss": 0.0, "label_smoothing": 0.0} | case["loss_options"]

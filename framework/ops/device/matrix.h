@@ -8,43 +8,22 @@
 
 namespace keel::device {
 
-// `Count` (1, 2 or 4) 8x8 matrices of bf16 from shared memory. Lane 8 m + r passes the address of row r of matrix m, a
-// multiple of 16; each lane gets in registers[m] two neighbours of one row, row lane / 4.
-template <int Count>
-__device__ __forceinline__ void load_matrices(uint32_t (&registers)[Count], const void* row) {
+// Four 8x8 matrices of bf16 from shared memory. Lane 8 m + r passes the address of row r of matrix m, a multiple of 16;
+// each lane gets in registers[m] two neighbours of one row, row lane / 4.
+__device__ __forceinline__ void load_matrices(uint32_t (&registers)[4], const void* row) {
   const auto address = unsigned(__cvta_generic_to_shared(row));
-  if constexpr (Count == 1)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(registers[0]) : "r"(address) : "memory");
-  else if constexpr (Count == 2)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(registers[0]), "=r"(registers[1])
-                 : "r"(address)
-                 : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
-                 : "r"(address)
-                 : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+               : "r"(address)
+               : "memory");
 }
 // The same, each matrix transposed: two neighbours of one column, column lane / 4.
-template <int Count>
-__device__ __forceinline__ void load_matrices_transposed(uint32_t (&registers)[Count], const void* row) {
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&registers)[4], const void* row) {
   const auto address = unsigned(__cvta_generic_to_shared(row));
-  if constexpr (Count == 1)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-                 : "=r"(registers[0])
-                 : "r"(address)
-                 : "memory");
-  else if constexpr (Count == 2)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(registers[0]), "=r"(registers[1])
-                 : "r"(address)
-                 : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
-                 : "r"(address)
-                 : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+               : "r"(address)
+               : "memory");
 }
 
 // sums [16, 8] fp32 += a [16, 16] bf16 * b [16, 8] bf16 (mma.sync.m16n8k16).

@@ -1,4 +1,4 @@
-// Loads and stores of 4, 8 or 16 bytes, asynchronous copies to shared memory, atomics.
+// Loads and stores of 4, 8 or 16 bytes, asynchronous copies to shared memory.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,13 @@ __device__ __forceinline__ void copy_async(void* to_shared, const void* from, un
                "r"(valid_bytes)
                : "memory");
 }
+// The same for 4 bytes, all of them or zeros.
+__device__ __forceinline__ void copy_word_async(void* to_shared, const void* from, bool valid = true) {
+  const auto to = unsigned(__cvta_generic_to_shared(to_shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+               "r"(valid ? 4u : 0u)
+               : "memory");
+}
 // Closes a group: this thread's copies since the last commit.
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -34,20 +41,6 @@ __device__ __forceinline__ void commit_copies() {
 template <int Pending>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
-}
-
-// Returns the value before. Integers only: sums of floats would depend on the order of threads.
-__device__ __forceinline__ int atomic_add(int* to, int value) {
-  return atomicAdd(to, value);
-}
-__device__ __forceinline__ unsigned atomic_add(unsigned* to, unsigned value) {
-  return atomicAdd(to, value);
-}
-__device__ __forceinline__ int atomic_max(int* to, int value) {
-  return atomicMax(to, value);
-}
-__device__ __forceinline__ unsigned atomic_max(unsigned* to, unsigned value) {
-  return atomicMax(to, value);
 }
 
 }  // namespace keel::device

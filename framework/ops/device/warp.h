@@ -15,11 +15,6 @@ __device__ __forceinline__ void sync_warp(unsigned mask = kAllLanes) {
   __syncwarp(mask);
 }
 
-// The value of the lane `delta` higher; of the own one past the end.
-template <class T>
-__device__ __forceinline__ T shuffle_down(T value, unsigned delta, unsigned mask = kAllLanes) {
-  return __shfl_down_sync(mask, value, delta);
-}
 // The value of lane (own xor `bits`).
 template <class T>
 __device__ __forceinline__ T shuffle_xor(T value, unsigned bits, unsigned mask = kAllLanes) {

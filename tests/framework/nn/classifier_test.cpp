@@ -128,6 +128,60 @@ TEST_P(SplitVocabulary, GradientIsSoftmaxLessOneHot) {
   }
 }
 
+// A group on paper: what the layer asks it to exchange.
+struct Exchanges : TensorGroup {
+  void enter_forward(Tensor) override {}
+  void leave_forward(Tensor) override {}
+  void leave_backward(Tensor) override {}
+  void enter_backward(Tensor) override {}
+  void sum(Tensor x) override { sums.push_back(x.elements()); }
+  void maximum(Tensor x) override { maxima.push_back(x.elements()); }
+  void gather(Tensor, ConstTensor) override {}
+  int size() const override { return 2; }
+
+  std::vector<int64_t> sums, maxima;
+};
+
+// A step of n tokens without memory, on a CPU or a GPU; returns the scratch memory that it would take.
+int64_t rehearse(Exchanges& group, DeviceKind device, int64_t n, int64_t vocabulary, double smoothing) {
+  const Device meta{DeviceKind::meta};
+  constexpr int64_t kHidden = 64;
+  ParameterSet parameters;
+  Parameter& table = parameters.declare({.name = "head.weight", .shape = {vocabulary, kHidden}, .product = true});
+  parameters.allocate({.device = meta, .activation = DType::bf16});
+  Classifier classifier(table, {.vocabulary = vocabulary});
+  classifier.refresh();
+  const Tensor x(nullptr, {n, kHidden}, DType::bf16, meta), sums(nullptr, {4}, DType::f64, meta);
+  const Tensor targets(nullptr, {n}, DType::i32, meta), factor(nullptr, {1}, DType::f32, meta);
+  Arena saved, scratch;
+  Context context{saved, scratch, DType::bf16, &group, device};
+  classifier.forward_backward(sums, x, {x, targets, factor}, {.label_smoothing = smoothing}, context);
+  return scratch.peak_bytes();
+}
+
+TEST(Classifier, RanksExchangeTwicePerChunk) {
+  for (double smoothing : {0.0, 0.1}) {
+    Exchanges group;
+    rehearse(group, DeviceKind::cpu, 700, 1000, smoothing);
+    EXPECT_EQ(group.maxima, (std::vector<int64_t>{512, 188}));
+    const int64_t numbers = smoothing > 0 ? 3 : 2;
+    EXPECT_EQ(group.sums, (std::vector<int64_t>{512 * numbers, 188 * numbers}));
+  }
+}
+
+TEST(Classifier, ChunksAreLongerOnGpusWhileTheirLogitsTakeAGibibyteAtMost) {
+  const auto chunks = [](int64_t vocabulary) {
+    Exchanges group;
+    const int64_t bytes = rehearse(group, DeviceKind::cuda, 10000, vocabulary, 0);
+    EXPECT_LE(bytes, (int64_t(1) << 30) * 3 / 2 + (int64_t(1) << 20));  // logits, and their gradient in bf16
+    return group.maxima;
+  };
+  EXPECT_EQ(chunks(32000), (std::vector<int64_t>{4096, 4096, 1808}));
+  EXPECT_EQ(chunks(128256).front(), 2048);
+  Exchanges group;
+  EXPECT_LT(rehearse(group, DeviceKind::cpu, 10000, 128256, 0), int64_t(512) << 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, SplitVocabulary, ::testing::Values(DType::f32, DType::bf16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 

@@ -13,8 +13,8 @@ void declare(ParameterSet& set, int ranks = 1) {
   const Init normal{Init::Kind::normal, 0.02};
   set.declare({.name = "q.weight", .shape = {8, 6}, .init = normal, .decayed = true, .product = true}).placement =
       Placement::sharded(0);
-  set.declare({.name = "k.weight", .shape = {4, 6}, .init = normal, .decayed = true, .product = true}).placement =
-      Placement::sharded(0, std::max(1, ranks / 2));
+  set.declare({.name = "k.weight", .shape = {4, 6}, .init = normal, .decayed = true, .product = true, .beside = true})
+      .placement = Placement::sharded(0, std::max(1, ranks / 2));
   set.declare({.name = "out.weight", .shape = {6, 8}, .init = normal, .decayed = true, .product = true}).placement =
       Placement::sharded(1);
   set.declare({.name = "gain", .shape = {5}, .init = {Init::Kind::constant, 1}}).placement = Placement::partial();
@@ -65,6 +65,28 @@ TEST(Parameters, BucketsDivideAmongDataRanksAndNeighboursStayAdjacent) {
   EXPECT_EQ(stacked(side_by_side, &Parameter::compute).shape(), (Shape{12, 6}));
   Parameter* apart[] = {&set.at("q.weight"), &set.at("out.weight")};
   EXPECT_THROW(stacked(apart, &Parameter::compute), Error);
+}
+
+// What lies beside another follows it at once; everything else begins at a multiple of 16 bytes, after padding of 0.
+TEST(Parameters, BeginWhereKernelsLoad16Bytes) {
+  ParameterSet set;
+  for (const char* name : {"scale", "gain", "table"})
+    set.declare({.name = name, .shape = {3, 5}, .init = {Init::Kind::constant, 1}, .product = name[0] == 't'});
+  set.declare({.name = "q.bias", .shape = {7}});
+  set.declare({.name = "k.bias", .shape = {2}, .beside = true});
+  set.declare({.name = "last", .shape = {1}, .init = {Init::Kind::constant, 1}});
+  set.allocate({.device = {}, .activation = DType::bf16});
+  set.initialise(1);
+  for (const Parameter& parameter : set.all())
+    if (!parameter.spec.beside) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(parameter.compute.data()) % 16, 0) << parameter.spec.name;
+    }
+  Parameter* biases[] = {&set.at("q.bias"), &set.at("k.bias")};
+  EXPECT_EQ(stacked(biases, &Parameter::compute).shape(), (Shape{9}));
+  const ParameterArena& arena = set.arenas()[size_t(set.at("last").arena)];
+  double sum = 0;
+  for (int64_t i = 0; i < arena.elements; ++i) sum += arena.master.as<float>()[i];
+  EXPECT_EQ(sum, 15 + 15 + 1);
 }
 
 TEST(Parameters, TruncatedValuesStayWithinThreeSigma) {

@@ -311,6 +311,41 @@ TEST(Attention, HeadsAbove256AreRefusedOnlyOnAGpu) {
   }
 }
 
+// A100s and GeForces have less shared memory than the device that tests run on.
+TEST(Attention, SmallerGpus) {
+  if (on_cpu()) GTEST_SKIP() << "a way of GPUs";
+  const auto with_shared_bytes = [](const char* bytes, const auto& f) {
+    setenv("KEEL_CUDA_HOST_SHARED_BYTES", bytes, 1);
+    f();
+    unsetenv("KEEL_CUDA_HOST_SHARED_BYTES");
+  };
+  const Device device = test_device();
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    AttentionCase problem;
+    problem.dtype = dtype;
+    problem.x = {.B = 1, .T_q = 140, .T_k = 140, .H = 2, .G = 1, .d = 256};
+    problem.x.first_key = document_starts(problem.x, {50, 1, 3, 60});
+    problem.fill(77);
+    with_shared_bytes("166912", [&] {  // sm_80
+      ops::require_attention_fits(device, dtype, 256, true);
+      expect_near_reference(problem);
+    });
+    with_shared_bytes("101376", [&] {  // sm_86, sm_89
+      ops::require_attention_fits(device, dtype, 64, true);
+      try {
+        ops::require_attention_fits(device, dtype, 256, false);
+        ADD_FAILURE() << "nothing thrown";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::input);
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("attention with heads of 256 needs"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("KiB of shared memory per block, and H200 stand-in"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("has 99"));
+      }
+      EXPECT_THROW(run_attention(problem), Error);
+    });
+  }
+}
+
 TEST(Attention, RefusesWhatDoesNotFit) {
   const Device meta = {DeviceKind::meta};
   const Tensor q(nullptr, {1, 6, 4, 8}, DType::f32, meta), k(nullptr, {1, 6, 2, 8}, DType::f32, meta);

@@ -35,14 +35,14 @@ void expect_like_reference(const QkCase& c, int64_t ranks = 1) {
     EXPECT_TRUE(near_by_rows(*a, *b, c.shape.d));
 }
 
-// Every combination of the schema on one small shape.
-TEST(QkNormRope, EveryVariantEqualsTheReference) {
+// Every combination of the schema on one small shape, with these rotations.
+void expect_every_variant(const QkShape& shape, const std::vector<int64_t>& rotations) {
   uint64_t seed = 0;
   for (DType dtype : {DType::f32, DType::bf16})
     for (auto kind : {QkNormKind::none, QkNormKind::l2, QkNormKind::rms, QkNormKind::layer})
       for (auto scope : {QkNormScope::head, QkNormScope::full})
         for (auto weights : {Weights::none, Weights::shared, Weights::per_head})
-          for (int64_t rotated : {0, 6, 12})
+          for (int64_t rotated : rotations)
             for (int flags = 0; flags < 8; ++flags) {
               if (kind == QkNormKind::none && (weights != Weights::none || flags > 0)) continue;
               if (scope == QkNormScope::full && weights == Weights::shared) continue;
@@ -53,8 +53,20 @@ TEST(QkNormRope, EveryVariantEqualsTheReference) {
               options.zero_centered = flags & 1;
               options.after_rope = flags & 2;
               options.cast_before_weight = flags & 4;
-              expect_like_reference(make_case({5, 4, 2, 12}, dtype, options, weights, seed += 100));
+              expect_like_reference(make_case(shape, dtype, options, weights, seed += 100));
             }
+}
+
+TEST(QkNormRope, EveryVariantEqualsTheReference) {
+  expect_every_variant({5, 4, 2, 12}, {0, 6, 12});
+}
+
+// Heads of models: every piece of a row is a multiple of 16 bytes, so that GPUs take eight elements at a time.
+TEST(QkNormRope, EveryVariantOfWideHeads64) {
+  expect_every_variant({5, 2, 1, 64}, {32, 64});
+}
+TEST(QkNormRope, EveryVariantOfWideHeads128) {
+  expect_every_variant({5, 2, 1, 128}, {64, 128});
 }
 
 QkCase random_case(DType dtype, uint64_t seed) {

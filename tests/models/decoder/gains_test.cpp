@@ -73,6 +73,21 @@ INSTANTIATE_TEST_SUITE_P(
                       Variant{"FullWidthOneKvHead", "attention: {heads: 4, kv_heads: 1, qk_norm: {scope: full}}"}),
     [](const auto& info) { return info.param.name; });
 
+// Kernels load 16 bytes at a time from gains that begin so, whatever lies before them: 28, 14 or 7 logit scales.
+TEST(Gains, BeginAtMultiplesOf16Bytes) {
+  const auto world = device_world();
+  const auto config = models::read_decoder_config(config::parse(
+      "{kind: decoder, vocab: 40, hidden: 224, layers: 2, ffn: 32, attention: {heads: 28, kv_heads: 4}}", "test"));
+  for (DType activation : {DType::f32, DType::bf16}) {
+    DecoderCase run(*world, config, activation, {2, 9});
+    for (const nn::Parameter& parameter : run.decoder.parameters().all())
+      for (const Tensor* part : {&parameter.compute, &parameter.gradient, &parameter.master})
+        if (!parameter.spec.beside) {
+          EXPECT_EQ(reinterpret_cast<uintptr_t>(part->data()) % 16, 0) << parameter.spec.name;
+        }
+  }
+}
+
 // CASES R08, R09: all weights 1, no gradient, rate 0.1, decay 0.1.
 TEST(WeightDecay, LeavesGainsScalesAndBiasesAlone) {
   const auto world = device_world();

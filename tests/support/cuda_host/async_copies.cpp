@@ -15,12 +15,12 @@ void require_aligned(const void* address, size_t bytes, const char* what) {
   fault(fmt::format("misaligned: {} at {}, which is no multiple of {}", what, address, bytes));
 }
 
-void start_copy16(void* to_shared, const void* from, unsigned valid_bytes) {
-  require_aligned(to_shared, 16, "copy_async to");
-  require_aligned(from, 16, "copy_async from");
-  if (valid_bytes > 16) fault("copy_async of more than 16 bytes");
+void start_copy(void* to_shared, const void* from, unsigned bytes, unsigned valid_bytes) {
+  require_aligned(to_shared, bytes, "copy_async to");
+  require_aligned(from, bytes, "copy_async from");
+  if (valid_bytes > bytes) fault(fmt::format("copy_async of more than {} bytes", bytes));
   AsyncCopies& copies = this_thread().copies;
-  copies.waiting.push_back({to_shared, from, valid_bytes, copies.groups});
+  copies.waiting.push_back({to_shared, from, bytes, valid_bytes, copies.groups});
 }
 
 void commit_copies() {
@@ -32,7 +32,7 @@ void wait_copies(int pending_groups) {
   while (!copies.waiting.empty() && copies.waiting.front().group + unsigned(pending_groups) < copies.groups) {
     const AsyncCopies::One copy = copies.waiting.front();
     copies.waiting.pop_front();
-    std::memset(copy.to, 0, 16);
+    std::memset(copy.to, 0, copy.bytes);
     std::memcpy(copy.to, copy.from, copy.valid_bytes);
   }
 }

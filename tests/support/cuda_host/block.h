@@ -25,7 +25,7 @@ struct AsyncCopies {
   struct One {
     void* to;
     const void* from;
-    unsigned valid_bytes;
+    unsigned bytes, valid_bytes;
     unsigned group;
   };
   std::deque<One> waiting;

@@ -219,10 +219,10 @@ __global__ void exchange(float* to, unsigned mask, int kind) {
   const unsigned own = lane();
   const float value = float(own);
   float result = 0;
-  if (kind == 0) result = shuffle_down(value, 3) + 100 * shuffle_xor(value, 5) + 10000 * shuffle(value, 40);
+  if (kind == 0) result = value + 100 * shuffle_xor(value, 5) + 10000 * shuffle(value, 40);
   if (kind == 1) result = float(ballot(own % 3 == 0) % 65536);
   if (kind == 2 && own < 16) result = shuffle_xor(value, 8, mask);
-  if (kind == 3) result = own < 16 ? shuffle_xor(value, 8) : shuffle_down(value, 1);
+  if (kind == 3) result = own < 16 ? shuffle_xor(value, 8) : shuffle(value, own);
   if (kind == 4 && own != 7) result = shuffle_xor(value, 8);
   to[thread_index().x] = result;
 }
@@ -238,8 +238,8 @@ TEST(CudaHost, LanesExchange) {
   launch(exchange, 1, 64, 0, nullptr, to.get(), kAllLanes, 0);
   EXPECT_EQ(outcome(), "no fault");
   for (int i = 0; i < 64; ++i) {
-    const int own = i % 32, down = own + 3 < 32 ? own + 3 : own;
-    EXPECT_EQ(to.values()[size_t(i)], float(down + 100 * (own ^ 5) + 10000 * 8)) << i;
+    const int own = i % 32;
+    EXPECT_EQ(to.values()[size_t(i)], float(own + 100 * (own ^ 5) + 10000 * 8)) << i;
   }
   launch(exchange, 1, 64, 0, nullptr, to.get(), kAllLanes, 1);
   EXPECT_EQ(to.values()[3], float(0x9249));
@@ -263,6 +263,7 @@ __global__ void load_four(float* to, const float* from, int kind) {
   if (kind == 2) copy_async(shared_memory<float>(), from);
   if (kind == 3) copy_async(shared_memory<float>() + 1, from - 1);
   if (kind == 4) to[0] = reinterpret_cast<const Four*>(from)->values[1];
+  if (kind == 5) copy_word_async(shared_memory<char>() + 2, from);
 }
 
 TEST(CudaHost, MisalignedVectorsAreSeen) {
@@ -279,6 +280,7 @@ TEST(CudaHost, MisalignedVectorsAreSeen) {
   EXPECT_THAT(run(2, 0, 1), HasSubstr("misaligned: store_vector"));
   EXPECT_THAT(run(0, 3, 2), HasSubstr("misaligned: copy_async from"));
   EXPECT_THAT(run(0, 1, 3), HasSubstr("misaligned: copy_async to"));
+  EXPECT_THAT(run(0, 1, 5), HasSubstr("misaligned: copy_async to"));
 }
 
 TEST(CudaHostDeath, MisalignedAccessWithoutTheDeviceHeaders) {

@@ -76,6 +76,10 @@ uint64_t seed() {
   return value;
 }
 
+size_t most_shared_bytes() {
+  return size_t(from_environment("KEEL_CUDA_HOST_SHARED_BYTES", int64_t(kMostSharedBytesPerBlock)));
+}
+
 int device_count() {
   return int(visible_devices().size());
 }
@@ -91,7 +95,7 @@ cudaError_t check_launch(const Kernel& kernel) {
   const bool block_fits = block.x <= kMostThreads && block.y <= kMostThreads && block.z <= 64 &&
                           uint64_t(block.x) * block.y * block.z <= kMostThreads;
   if (empty || !grid_fits || !block_fits) return cudaErrorInvalidConfiguration;
-  return kernel.shared_bytes <= kMostSharedBytesPerBlock ? cudaSuccess : cudaErrorInvalidValue;
+  return kernel.shared_bytes <= most_shared_bytes() ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 bool execute(const Kernel& kernel) {

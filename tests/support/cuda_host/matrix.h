@@ -7,9 +7,8 @@
 namespace keel::cuda_host {
 
 struct MatrixLoad {
-  uint32_t* registers;
-  const void* row;  // what this lane passes
-  int count;
+  uint32_t* registers;  // [4]
+  const void* row;      // what this lane passes
   bool transposed;
 };
 void load_matrices(MatrixLoad load, const std::source_location& place);

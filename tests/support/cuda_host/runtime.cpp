@@ -166,7 +166,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = kMultiprocessors;
       return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = int(kMostSharedBytesPerBlock);
+      *value = int(most_shared_bytes());
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
       *value = 9;
@@ -193,7 +193,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->multiProcessorCount = kMultiprocessors;
   properties->maxThreadsPerBlock = int(kMostThreads);
   properties->sharedMemPerBlock = 48 << 10;
-  properties->sharedMemPerBlockOptin = kMostSharedBytesPerBlock;
+  properties->sharedMemPerBlockOptin = most_shared_bytes();
   properties->sharedMemPerMultiprocessor = 228 << 10;
   properties->regsPerBlock = 65536;
   properties->warpSize = 32;

@@ -1,6 +1,7 @@
 // What the environment chooses (README.md).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace keel::cuda_host {
@@ -10,6 +11,8 @@ bool checks_are_on();
 uint64_t seed();
 // Those that CUDA_VISIBLE_DEVICES lets through, of KEEL_CUDA_HOST_DEVICES.
 int device_count();
+// Shared memory that a block may opt in to; asked for at each launch, so that a test may change it.
+size_t most_shared_bytes();
 int physical_device(int visible);
 
 }  // namespace keel::cuda_host

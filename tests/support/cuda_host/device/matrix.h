@@ -10,15 +10,11 @@ namespace keel::device {
 
 using Place = std::source_location;
 
-template <int Count>
-void load_matrices(uint32_t (&registers)[Count], const void* row, Place place = Place::current()) {
-  static_assert(Count == 1 || Count == 2 || Count == 4);
-  cuda_host::load_matrices({registers, row, Count, false}, place);
+inline void load_matrices(uint32_t (&registers)[4], const void* row, Place place = Place::current()) {
+  cuda_host::load_matrices({registers, row, false}, place);
 }
-template <int Count>
-void load_matrices_transposed(uint32_t (&registers)[Count], const void* row, Place place = Place::current()) {
-  static_assert(Count == 1 || Count == 2 || Count == 4);
-  cuda_host::load_matrices({registers, row, Count, true}, place);
+inline void load_matrices_transposed(uint32_t (&registers)[4], const void* row, Place place = Place::current()) {
+  cuda_host::load_matrices({registers, row, true}, place);
 }
 
 inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],

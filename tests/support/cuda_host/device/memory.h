@@ -1,9 +1,6 @@
 // The stand-in's side of framework/ops/device/memory.h.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
 #include <cstring>
 
 #include "tests/support/cuda_host/async_copies.h"
@@ -27,7 +24,10 @@ void store_vector(void* to, const V& value) {
 }
 
 inline void copy_async(void* to_shared, const void* from, unsigned valid_bytes = 16) {
-  cuda_host::start_copy16(to_shared, from, valid_bytes);
+  cuda_host::start_copy(to_shared, from, 16, valid_bytes);
+}
+inline void copy_word_async(void* to_shared, const void* from, bool valid = true) {
+  cuda_host::start_copy(to_shared, from, 4, valid ? 4 : 0);
 }
 inline void commit_copies() {
   cuda_host::commit_copies();
@@ -35,33 +35,6 @@ inline void commit_copies() {
 template <int Pending>
 void wait_copies() {
   cuda_host::wait_copies(Pending);
-}
-
-inline int atomic_add(int* to, int value) {
-  return std::atomic_ref(*to).fetch_add(value);
-}
-inline unsigned atomic_add(unsigned* to, unsigned value) {
-  return std::atomic_ref(*to).fetch_add(value);
-}
-
-namespace detail {
-
-template <class T>
-T atomic_max(T* to, T value) {
-  std::atomic_ref<T> at(*to);
-  T before = at.load();
-  while (before < value && !at.compare_exchange_weak(before, value)) {
-  }
-  return before;
-}
-
-}  // namespace detail
-
-inline int atomic_max(int* to, int value) {
-  return detail::atomic_max(to, value);
-}
-inline unsigned atomic_max(unsigned* to, unsigned value) {
-  return detail::atomic_max(to, value);
 }
 
 }  // namespace keel::device

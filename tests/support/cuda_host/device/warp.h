@@ -64,11 +64,6 @@ inline void sync_warp(unsigned mask = kAllLanes, Place place = Place::current())
 }
 
 template <class T>
-T shuffle_down(T value, unsigned delta, unsigned mask = kAllLanes, Place place = Place::current()) {
-  const unsigned own = lane(), from = own + delta;
-  return detail::take(value, from < unsigned(kWarp) ? from : own, mask, place);
-}
-template <class T>
 T shuffle_xor(T value, unsigned bits, unsigned mask = kAllLanes, Place place = Place::current()) {
   return detail::take(value, (lane() ^ bits) % kWarp, mask, place);
 }
