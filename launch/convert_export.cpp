@@ -58,6 +58,20 @@ void check_target(const std::string& folder) {
     if (fs::exists(folder + "/" + name)) throw input_error("{} holds a model ({}): give an empty folder", folder, name);
 }
 
+// Copies the run's tokenizer along, and says what came of it.
+std::string bring_tokenizer(const FullConfig& config, const ConvertOptions& options,
+                            std::optional<int64_t> end_of_text) {
+  try {
+    const std::string path = find_tokenizer(config, options.from).path;
+    if (path.empty()) return "; no tokenizer goes along: its ids are bytes";
+    if (copy_tokenizer(path, options.to, end_of_text)) return ", with its tokenizer";
+    return fmt::format("; no tokenizer goes along: there is none at {}", path);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    return fmt::format("; no tokenizer goes along: {}", error.what());
+  }
+}
+
 void run(const ConvertOptions& options) {
   const TypeNames& type = type_named(options.type);
   check_target(options.to);
@@ -65,8 +79,8 @@ void run(const ConvertOptions& options) {
   const FullConfig config =
       parse_full_config(checkpoints::read_contents(io, options.from).state.config, options.from, {});
   models::Decoder decoder(config.model);
-  const std::string json =
-      models::hugging_face_config(config.model, type.theirs, end_of_text_of_run(config, options.from));
+  const std::optional<int64_t> end_of_text = end_of_text_of_run(config, options.from);
+  const std::string json = models::hugging_face_config(config.model, type.theirs, end_of_text);
   const std::vector<TensorMapping> mappings = models::tensor_mappings(decoder);
   std::vector<safetensors::NamedShape> tensors;
   for (const TensorMapping& mapping : mappings) tensors.push_back({mapping.theirs, mapping.shape});
@@ -86,10 +100,10 @@ void run(const ConvertOptions& options) {
       tensors, values_of,
       {.folder = options.to, .type = type.element, .file_bytes = options.file_bytes, .metadata = metadata});
   io::write_file(options.to + "/config.json", json);
-  const bool tokenizer = config.run.data.tokenizer && copy_tokenizer(*config.run.data.tokenizer, options.to);
+  const std::string tokenizer = bring_tokenizer(config, options, end_of_text);
   print_table(mappings, type);
   log::info("{}: {} parameters, {}{}", options.to, human_count(double(decoder.cost(1).parameters)),
-            human_bytes(double(bytes)), tokenizer ? ", with its tokenizer" : "");
+            human_bytes(double(bytes)), tokenizer);
 }
 
 }  // namespace

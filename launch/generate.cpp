@@ -62,14 +62,24 @@ std::vector<float> next_logits(LoadedModel& model, std::vector<int32_t>& context
   return {values, values + known};
 }
 
+void check_ids(const std::vector<int32_t>& ids, int64_t vocabulary) {
+  for (int32_t id : ids)
+    if (id >= vocabulary)
+      throw input_error("the prompt has id {}, and the model knows {} ids: its tokenizer is another one", id,
+                        vocabulary);
+}
+
 void run(const Arguments& arguments, comm::World& world) {
+  if (!(arguments.temperature >= 0))  // NaN, too
+    throw input_error("--temperature {}: must be a number of at least 0", arguments.temperature);
   LoadedModel model(
       world, {.path = arguments.checkpoint, .overrides = {}, .as_data_ranks = false, .sequences = 1, .length = 0});
   const auto tokenizer = tokenizer_of_run(model.config, arguments.checkpoint);
   std::vector<int32_t> ids;
-  if (const auto start = tokenizer->start_of_text()) ids.push_back(*start);
+  tokenizer->begin_document(ids);
   tokenizer->encode(arguments.prompt, ids);
   if (ids.empty()) ids.push_back(tokenizer->end_of_document());
+  check_ids(ids, model.config.model.vocab.value());
   const size_t prompt = ids.size();
   // A model may have ids that its tokenizer does not use.
   const int64_t known = std::min(model.config.model.vocab.value(), tokenizer->vocabulary());
@@ -101,9 +111,7 @@ void add_generate(CLI::App& program, comm::World& world) {
   command->add_option("--tokens", arguments->tokens, "How many tokens at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--temperature", arguments->temperature, "0 takes the likeliest token")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  command->add_option("--temperature", arguments->temperature, "0 takes the likeliest token")->capture_default_str();
   command->add_option("--top", arguments->top, "Draw from this many likeliest tokens")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -170,12 +170,12 @@ double PlannedTime::total() const {
 
 LayoutPlan plan_layout(const FullConfig& config, const PlanDevice& device, int64_t tensor, int64_t data) {
   LayoutPlan plan{.tensor = tensor, .data = data};
-  if (config.run.batch.sequences % data != 0) {
-    plan.refused = fmt::format("{} sequences do not divide over {} data ranks", config.run.batch.sequences, data);
-    return plan;
-  }
-  plan.rows = config.run.batch.sequences / data;
+  config::RunConfig laid_out = config.run;
+  laid_out.parallel.tensor = tensor;
+  laid_out.parallel.data = data;
+  laid_out.parallel.ranks = tensor * data;
   try {
+    plan.rows = config::check_layout(laid_out, tensor * data).sequences_per_data_rank;
     Rehearsal one(config, device, plan, 1), two(config, device, plan, 2);
     plan.memory = memory_of(config, device, plan, one);
     plan.bytes_per_sequence = double(two.decoder.activation_bytes() - one.decoder.activation_bytes());

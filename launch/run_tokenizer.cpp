@@ -6,16 +6,21 @@ namespace keel {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<data::Tokenizer> tokenizer_of_run(const FullConfig& config, const std::string& checkpoint) {
+TokenizerPlace find_tokenizer(const FullConfig& config, const std::string& checkpoint) {
   if (const auto& given = config.run.data.tokenizer) {
     const fs::path beside = fs::path(checkpoint).parent_path() / fs::path(*given).filename();
-    return data::tokenizer_at(fs::exists(*given) || !fs::exists(beside) ? *given : beside.string());
+    return {fs::exists(*given) || !fs::exists(beside) ? *given : beside.string(), std::nullopt};
   }
   const std::string& path = config.run.data.train.front().path;
   const auto notes = data::read_notes(path);
   if (!notes)
     throw input_error("{}.json says which tokenizer made the data, and is not there; or give data.tokenizer", path);
-  return data::tokenizer_of(*notes);
+  return {notes->model.empty() ? "" : notes->model_path(), notes};
+}
+
+std::unique_ptr<data::Tokenizer> tokenizer_of_run(const FullConfig& config, const std::string& checkpoint) {
+  const TokenizerPlace place = find_tokenizer(config, checkpoint);
+  return place.notes ? data::tokenizer_of(*place.notes) : data::tokenizer_at(place.path);
 }
 
 std::optional<int64_t> end_of_text_of_run(const FullConfig& config, const std::string& checkpoint) {

@@ -186,7 +186,9 @@ TEST_F(Convert, RefusesConfigsThatItCannotDo) {
     return refusal(model_with(good, fmt::format("config{}", ++number), change));
   };
   EXPECT_THAT(with([](json& c) { c["model_type"] = "qwen9"; }), HasSubstr("did you mean qwen3"));
-  EXPECT_THAT(with([](json& c) { c.erase("hidden_size"); }), HasSubstr("hidden_size: is missing"));
+  EXPECT_THAT(with([](json& c) { c.erase("model_type"); }), HasSubstr("model_type: is missing"));
+  EXPECT_THAT(with([](json& c) { c.erase("hidden_size"); }), HasSubstr("and [320, 4096] is needed"));
+  EXPECT_THAT(with([](json& c) { c["num_hidden_layers"] = 0; }), HasSubstr("num_hidden_layers: must be from 1"));
   EXPECT_THAT(with([](json& c) { c["hidden_size"] = "32"; }), HasSubstr("hidden_size: must be a whole number"));
   EXPECT_THAT(with([](json& c) { c["hidden_act"] = "relu"; }), HasSubstr("'relu' is not known"));
   EXPECT_THAT(with([](json& c) { c["rope_parameters"]["rope_type"] = "longrope"; }), HasSubstr("'longrope'"));
@@ -210,6 +212,63 @@ TEST_F(Convert, GeneratesWithTheModelsTokenizer) {
                  arguments.substr(9 + (folder / "model.h5").size()))
                 .output,
             expected + "\n");
+}
+
+TEST_F(Convert, GeneratesWithinTheModelsVocabulary) {
+  convert(kFamilies + "qwen3 " + (folder / "model.h5"));
+  const std::string generate = "generate " + (folder / "model.h5") + " --tokens 3 --prompt norm ";
+  for (const char* value : {"nan", "-1"}) {
+    const Ended ended = keel(generate + "--temperature " + value);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.output, HasSubstr("--temperature"));
+  }
+  // Another tokenizer in its place, whose word for the prompt lies outside.
+  const std::string tokenizer = folder / "model-tokenizer/tokenizer.json";
+  json other = json::parse(std::ifstream(tokenizer));
+  other["added_tokens"].push_back({{"id", 320}, {"content", "norm"}});
+  io::write_file(tokenizer, other.dump());
+  const Ended ended = keel(generate);
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.output, HasSubstr("the prompt has id 320, and the model knows 320 ids"));
+}
+
+// Wherever the model went, and whichever way it came to its tokenizer.
+TEST_F(Convert, ExportsTheTokenizer) {
+  fs::create_directory(folder / "elsewhere");
+  convert(kFamilies + "qwen3 " + (folder / "model.h5"));
+  for (const char* name : {"model.h5", "model-tokenizer"})
+    fs::rename(folder / name, folder / (std::string("elsewhere/") + name));
+  convert((folder / "elsewhere/model.h5") + " " + (folder / "moved"));
+  const auto read = [](const std::string& path) { return io::read_file(path, 1 << 20); };
+  EXPECT_EQ(read(folder / "moved/tokenizer.json"), read(kFamilies + "qwen3/tokenizer.json"));
+
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += fmt::format("the norm of query {} and of its key\n", i * 7919 % 1000);
+  io::write_file(folder / "text.txt", text);
+  io::write_file(folder / "run.yaml", R"(
+precision: fp32
+model: {preset: baseline, hidden: 32, layers: 1, ffn: 64, attention: {heads: 2}}
+data: {train: corpus, sequence_length: 16}
+batch: {sequences: 2}
+train: {steps: 1}
+schedule: {warmup_steps: 0}
+)");
+  const auto exported = [&](const std::string& name, const std::string& tokenizer) {
+    const std::string there = "cd " + folder.path() + " && " KEEL_PROGRAM " ";
+    EXPECT_EQ(run_command(there + "tokenize text.txt --out corpus " + tokenizer).code, 0) << name;
+    EXPECT_EQ(run_command(there + "train run.yaml name=" + name).code, 0) << name;
+    const Ended ended = run_command(there + "convert runs/" + name + "/checkpoints/step-00000001.h5 " + name);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return ended.output;
+  };
+  EXPECT_THAT(exported("bytes", ""), HasSubstr("no tokenizer goes along: its ids are bytes"));
+  EXPECT_THAT(exported("pieces", "--sentencepiece 330"), HasSubstr("with its tokenizer"));
+  EXPECT_EQ(read(folder / "pieces/tokenizer.model"), read(folder / "corpus.model"));
+  EXPECT_THAT(exported("given", "--model " KEEL_GOLDEN "/tokenizers/llama3/tokenizer.json"),
+              HasSubstr("with its tokenizer"));
+  EXPECT_EQ(json::parse(read(folder / "given/tokenizer_config.json"))["eos_token"], "<|end|>");
+  convert((folder / "given") + " " + (folder / "back.h5"));
+  EXPECT_TRUE(fs::exists(folder / "back-tokenizer/tokenizer.json"));
 }
 
 // Types round once, to nearest even; a bf16 model is imported exactly.

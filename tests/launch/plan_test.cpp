@@ -81,10 +81,29 @@ TEST_F(Plan, CountsOfASmallModel) {
   EXPECT_GT(whole.bytes_per_sequence, 0);
   EXPECT_TRUE(whole.fits());
   device.memory_bytes = whole.memory.total() - 1;
-  EXPECT_LT(plan_layout(config, device, 1, 1).micro, whole.micro + 1);
+  EXPECT_EQ(plan_layout(config, device, 1, 1).micro, whole.micro) << "as the config says";
+  EXPECT_FALSE(plan_layout(config, device, 1, 1).fits());
+  const FullConfig open = read_full_config((directory_ / "run.yaml").string(),
+                                           std::vector<std::string>{"model.vocab=257", "batch.micro_sequences=auto"});
+  device.memory_bytes = 1e9;
+  const LayoutPlan most = plan_layout(open, device, 1, 1);
+  EXPECT_EQ(most.micro, most.rows);
+  device.memory_bytes = most.memory.total() - 1;
+  EXPECT_LT(plan_layout(open, device, 1, 1).micro, most.micro);
+  EXPECT_TRUE(plan_layout(open, device, 1, 1).fits());
   device.memory_bytes = 1e3;
   EXPECT_FALSE(plan_layout(config, device, 1, 1).fits());
   EXPECT_THAT(plan_layout(config, device, 3, 1).refused, HasSubstr("3 ranks do not divide 4 heads"));
+}
+
+// What training refuses cannot rank: eight data ranks have one sequence each, and micro-batches of two.
+TEST_F(Plan, RefusesLayoutsThatTrainingRefuses) {
+  const Ended ended = keel("plan run.yaml --ranks 8 model.attention.heads=8 model.attention.head_dim=8");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  const std::string ranking = ended.output.substr(ended.output.find("layouts, those that fit first"));
+  EXPECT_THAT(ranking, ContainsRegex("1 +8 +.*8 sequences do not divide into 8 data ranks x micro_sequences 2"));
+  EXPECT_THAT(ranking, ContainsRegex("2 +4 +2 "));
+  EXPECT_THAT(ended.output, HasSubstr("micro-batches of 2 of"));
 }
 
 TEST_F(Plan, MemoryIsWhatARunTakes) {
