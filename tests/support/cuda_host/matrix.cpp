@@ -6,11 +6,14 @@
 #include "tests/support/cuda_host/async_copies.h"
 #include "tests/support/cuda_host/block.h"
 #include "tests/support/cuda_host/matrix_layout.h"
+#include "tests/support/cuda_host/traffic.h"
 
 namespace keel::cuda_host {
 namespace {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
+
+std::atomic<int64_t> products = 0;
 
 // Element i of registers that hold two bf16 each.
 uint16_t half_of(const uint32_t* registers, int i) {
@@ -43,6 +46,7 @@ void load_all(void* const* arguments, unsigned) {
 }
 
 void multiply_all(void* const* arguments, unsigned) {
+  ++products;
   float a[16][16], b[16][8], sums[16][8];
   for (int lane = 0; lane < int(kWarp); ++lane) {
     const auto* own = static_cast<const MatrixProduct*>(arguments[lane]);
@@ -73,6 +77,10 @@ void multiply_all(void* const* arguments, unsigned) {
 }
 
 }  // namespace
+
+int64_t matrix_products() {
+  return products;
+}
 
 void load_matrices(MatrixLoad load, const std::source_location& place) {
   warp_collective(kAllLanes, load_all, &load, place);
