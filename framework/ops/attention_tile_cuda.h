@@ -74,9 +74,10 @@ __device__ void load_rows(T* to, const RowSource<T>& from, int first, int count)
 }
 
 // The first rows of a warp's 16 in shared memory to a tensor. Wide and narrow rows have a loop each: in one, nvcc makes
-// narrow stores of both.
+// narrow stores of both. 128 bits are one number: of four, nvcc makes four stores where D is a power of two.
 template <int D, class T>
 __device__ void store_rows(const RowSink<T>& to, const T* own) {
+  using Bits128 = unsigned __int128;
   constexpr int kPart = 16 / sizeof(T), kParts = D / kPart;
   device::sync_warp();
   if (to.wide) {
@@ -85,7 +86,7 @@ __device__ void store_rows(const RowSink<T>& to, const T* own) {
       const int row = i / kParts, column = i % kParts * kPart;
       if (column < to.columns)
         device::store_vector(to.data + row * to.stride + column,
-                             device::load_vector<uint4>(own + row * kTileStride<T, D> + column));
+                             device::load_vector<Bits128>(own + row * kTileStride<T, D> + column));
     }
   } else {
 #pragma unroll 1

@@ -87,7 +87,7 @@ __device__ __forceinline__ void leave_gain_gradient(const QkValues<N>& d_gain, i
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) backward_rows(QkPass pass, int heads) {
+__global__ void __launch_bounds__(kThreads, N == 1 ? 1 : 2) backward_rows(QkPass pass, int heads) {
   const QkLane at(pass);
   const bool layer = pass.kind == QkNormKind::layer;
   for_heads(pass, heads, [&](int head) {

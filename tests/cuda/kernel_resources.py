@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
-"""What ptxas says of every kernel of a build by nvcc: kernel_resources.py PTXAS BUILD_DIR [--table], or --self-test.
+"""What ptxas and nvdisasm say of every kernel of a build by nvcc.
 
-Objects carry their PTX uncompressed. It is assembled once more for sm_90a, and the script fails where a kernel spills
-registers or keeps arrays in local memory, and where a kernel for wide elements (a template argument 8) has no 128-bit
-access. --table prints registers, shared memory and wide accesses per kernel.
+kernel_resources.py PTXAS NVDISASM BUILD_DIR [--table], or --self-test. NVDISASM may be empty: then instructions are not
+looked at, and the last line says so.
+
+Objects carry their PTX uncompressed. It is assembled once more for sm_90a, and the script fails where a kernel
+  - spills registers or keeps arrays in local memory,
+  - has no __launch_bounds__, or fewer blocks fit a multiprocessor than these (or STREAMING_THREADS) say,
+  - multiplies bf16 matrices in attention without HMMA, or stores rows of attention less than 128 bits at a time,
+  - takes wide elements (a template argument 8) and has no 128-bit access, or lost one of the PTX on the way to SASS.
+--table prints registers, blocks per multiprocessor and wide accesses per kernel.
 """
 import concurrent.futures
 import pathlib
@@ -15,6 +21,10 @@ import tempfile
 ARCHITECTURE = "sm_90a"
 PTX = re.compile(rb"\.version [0-9.]+\s+\.target " + ARCHITECTURE.encode() + rb"[^\0]*")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '\w+'(.*?)(?=Compiling entry function|\Z)", re.S)
+SASS = re.compile(r"^\.text\.(\w+):$(.*?)(?=^\.text\.\w+:$|\Z)", re.S | re.M)
+WIDE_LOAD, WIDE_STORE = (re.compile(rf"\b{name}\.global\S*\.(?:v4\.\S*32|v2\.\S*64)\b") for name in ("ld", "st"))
+REGISTERS, SHARED_BYTES = 65536, 227 << 10  # of a multiprocessor
+STREAMING_THREADS = 1024  # of kernels for wide elements, where their __launch_bounds__ name no number of blocks
 WIDE = re.compile(r"\b(?:ld|st)\S*\.v4\.\S*32\b|\b(?:ld|st)\S*\.v2\.\S*64\b|\bcp\.async\.cg")
 
 
@@ -50,39 +60,67 @@ def problems_of(name, resources, body):
     threads = number(r"\.maxntid (\d+)", body)
     if not threads:
         yield f"{name}: has no __launch_bounds__"
-    if threads * resources["registers"] > 65536:
-        yield f"{name}: {threads} threads of {resources['registers']} registers do not fit a multiprocessor"
+    wanted = number(r"\.minnctapersm (\d+)", body) or (STREAMING_THREADS // max(threads, 1) if "Li8E" in name else 1)
+    fitting = blocks_of(resources, threads)
+    if fitting < wanted:
+        yield (f"{name}: {fitting} blocks of {threads} threads with {resources['registers']} registers and "
+               f"{resources['shared']} bytes fit a multiprocessor, not {wanted}")
     if "Li8E" in name and not WIDE.search(body):
         yield f"{name}: no 128-bit access"
 
 
-def assemble(ptxas, ptx):
-    with tempfile.NamedTemporaryFile("wb", suffix=".ptx") as file:
-        file.write(ptx)
-        file.flush()
-        run = subprocess.run([ptxas, "-v", f"-arch={ARCHITECTURE}", file.name, "-o", "/dev/null"], capture_output=True,
-                             text=True, check=False)
-    if run.returncode:
-        sys.exit(run.stderr)
-    return kernels_of_report(run.stderr), kernels_of_ptx(ptx.decode())
+def blocks_of(resources, threads):
+    """How many blocks fit a multiprocessor; registers are given to a warp eight by eight."""
+    registers = (resources["registers"] + 7) // 8 * 8 * max(threads, 1)
+    return min(REGISTERS // max(registers, 1), SHARED_BYTES // max(resources["shared"], 1), 2048 // max(threads, 1))
 
 
-def main(ptxas, build, table):
+def problems_of_sass(name, source, body, sass):
+    if source.startswith("attention") and "__nv_bfloat16" in name:
+        if "HMMA.16816.F32.BF16" not in sass:
+            yield f"{name}: no HMMA"
+        if "STG.E.128" not in sass:
+            yield f"{name}: no 128-bit store"
+    for pattern, instruction in ((WIDE_LOAD, "LDG.E.128"), (WIDE_STORE, "STG.E.128")):
+        if "Li8E" in name and pattern.search(body) and instruction not in sass:
+            yield f"{name}: no {instruction} for a 128-bit access of the PTX"
+
+
+def assemble(ptxas, nvdisasm, ptx):
+    """Resources, PTX and SASS of the kernels of one file, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, cubin = pathlib.Path(folder, "kernels.ptx"), pathlib.Path(folder, "kernels.cubin")
+        file.write_bytes(ptx)
+        run = subprocess.run([ptxas, "-v", f"-arch={ARCHITECTURE}", file, "-o", cubin], capture_output=True, text=True,
+                             check=False)
+        if run.returncode:
+            sys.exit(run.stderr)
+        sass = ""
+        if nvdisasm:
+            sass = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True).stdout
+    return kernels_of_report(run.stderr), kernels_of_ptx(ptx.decode()), dict(SASS.findall(sass))
+
+
+def main(ptxas, nvdisasm, build, table):
     objects = sorted(pathlib.Path(build, "framework").rglob("*.cu.o"))
-    texts = [ptx for file in objects for ptx in PTX.findall(file.read_bytes())]
+    texts = [(file.name, ptx) for file in objects for ptx in PTX.findall(file.read_bytes())]
     if not texts:
         sys.exit(f"no PTX for {ARCHITECTURE} in {build}: was it built by nvcc for that architecture?")
     problems, count = [], 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for resources, bodies in pool.map(lambda ptx: assemble(ptxas, ptx), texts):
+        results = pool.map(lambda text: (text[0], *assemble(ptxas, nvdisasm, text[1])), texts)
+        for source, resources, bodies, sass in results:
             for name, body in bodies.items():
                 count += 1
                 problems += problems_of(name, resources[name], body)
+                if nvdisasm:
+                    problems += problems_of_sass(name, source, body, sass[name])
                 if table:
-                    wide = len(WIDE.findall(body))
-                    print(f"{resources[name]['registers']:4} registers {wide:3} wide  {name}")
+                    threads = number(r"\.maxntid (\d+)", body)
+                    print(f"{resources[name]['registers']:4} registers {blocks_of(resources[name], threads):3} blocks of "
+                          f"{threads:4} {len(WIDE.findall(body)):3} wide  {name}")
     print(*problems, sep="\n")
-    print(f"{count} kernels, {len(problems)} problems")
+    print(f"{count} kernels, {len(problems)} problems" + ("" if nvdisasm else "; no nvdisasm: instructions not looked at"))
     sys.exit(1 if problems else 0)
 
 
@@ -102,10 +140,28 @@ ptxas info    : Used 255 registers, used 1 barriers, 64 bytes smem
     found = {name: list(problems_of(name, resources[name], body)) for name, body in bodies.items()}
     if found["_Z4fineILi8EE"] or len(found["_Z4badILi8EE"]) != 4:
         sys.exit(f"wrong problems: {found}")
+    bounds = {"registers": 40, "shared": 0, "stack": 0, "spilled": 0}
+    for blocks, expected in ((6, 0), (7, 1)):
+        text = f".maxntid 256\n.minnctapersm {blocks}\n ld.global.v4.u32 {{%r1}}\n"
+        if len(list(problems_of("_Z4fineILi8EE", bounds, text))) != expected:
+            sys.exit(f"wrong occupancy: {blocks} blocks")
+    sass = dict(SASS.findall(".text._Z3one:\n LDG.E.128 R4, HMMA.16816.F32.BF16\n.text._Z3two:\n STG.E R1\n"))
+    attention, wide = "_Z7forwardI13__nv_bfloat16Li64EE", "_Z4fineILi8EE"
+    moves = " ld.global.v4.u32 {%r1}\n st.global.v4.u32 {%r1}\n"
+    for name, source, kernel, expected in (
+        (attention, "attention_cuda.cu.o", "_Z3one", ["no 128-bit store"]),
+        (attention, "attention_cuda.cu.o", "_Z3two", ["no HMMA", "no 128-bit store"]),
+        (wide, "norm_cuda.cu.o", "_Z3one", ["no STG.E.128 for a 128-bit access of the PTX"]),
+        (wide, "norm_cuda.cu.o", "_Z3two", ["no LDG.E.128 for a 128-bit access of the PTX",
+                                            "no STG.E.128 for a 128-bit access of the PTX"]),
+    ):
+        problems = list(problems_of_sass(name, source, moves, sass[kernel]))
+        if problems != [f"{name}: {problem}" for problem in expected]:
+            sys.exit(f"wrong problems in SASS: {problems}")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--self-test":
         self_test()
     else:
-        main(sys.argv[1], sys.argv[2], "--table" in sys.argv)
+        main(sys.argv[1], sys.argv[2], sys.argv[3], "--table" in sys.argv)
