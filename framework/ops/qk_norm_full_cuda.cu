@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kWarps* device::kWarp) side_statistics(float* 
 
 // l2 and rms want S = sum g * x: xhat with nothing done to x.
 template <class T, int N>
-__global__ void __launch_bounds__(kWarps* device::kWarp) side_sums(float* out, QkPass pass) {
+__global__ void __launch_bounds__(kWarps* device::kWarp, N == 1 ? 1 : 5) side_sums(float* out, QkPass pass) {
   const QkLane at(pass);
   const QkPlace place(pass);
   if (place.token >= pass.tokens) return;

@@ -23,7 +23,9 @@ __global__ void __launch_bounds__(kThreads) round_flat(uint16_t* y, const uint32
     const int64_t i = pack * N, logical = i / at.run * at.stride + at.offset + i % at.run;
     const RoundingDraw draw(of.key, logical / kRoundedTogether, update);
     if constexpr (N == 1) {
-      y[i] = rounded_by(x[i], draw[logical % kRoundedTogether]);
+#pragma unroll
+      for (int j = 0; j < kRoundedTogether; ++j)  // an index known to the compiler keeps the draw in registers
+        if (j == logical % kRoundedTogether) y[i] = rounded_by(x[i], draw[j]);
     } else {
       const auto low = device::load_vector<Pack<uint32_t, 4>>(x + i);
       const auto high = device::load_vector<Pack<uint32_t, 4>>(x + i + 4);

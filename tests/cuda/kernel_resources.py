@@ -76,7 +76,7 @@ def blocks_of(resources, threads):
 
 
 def problems_of_sass(name, source, body, sass):
-    if source.startswith("attention") and "__nv_bfloat16" in name:
+    if source.startswith("attention") and "__nv_bfloat16" in name and "find_places" not in name:  # which writes no rows
         if "HMMA.16816.F32.BF16" not in sass:
             yield f"{name}: no HMMA"
         if "STG.E.128" not in sass:
