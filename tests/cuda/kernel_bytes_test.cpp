@@ -105,14 +105,15 @@ TEST(KernelBytes, Activations) {
 TEST(KernelBytes, CrossEntropy) {
   constexpr int64_t rows = 16, V = 2048, n = rows * V;
   const DeviceTensor logits = floats({rows, V}), targets({rows}, DType::i32), maximum = floats({rows}),
-                     sum = floats({rows}), target = floats({rows}), total = floats({rows}), factor = floats({1});
+                     sum = floats({rows}), target = floats({rows}), total = floats({rows}), factor = floats({1}),
+                     gradient = half({rows, V});
   const CrossEntropyStatistics statistics{maximum, sum, target, total};
   const CrossEntropyOptions options{.vocabulary = V};
   // The logits of targets are read once more.
   bytes_of("cross-entropy statistics", {{logits, 4 * n + 4 * rows, 0}},
            [&] { cross_entropy_statistics(statistics, logits, targets, options); });
-  bytes_of("cross-entropy gradient", {{logits, 4 * n + 4 * rows, 4 * n}},
-           [&] { cross_entropy_gradient(logits, statistics, targets, factor, options); });
+  bytes_of("cross-entropy gradient", {{logits, 4 * n + 4 * rows, 0}, {gradient, 0, 2 * n}},
+           [&] { cross_entropy_gradient(gradient, logits, statistics, targets, factor, options); });
 }
 
 TEST(KernelBytes, UpdateOfTheWeights) {
