@@ -97,6 +97,9 @@ void limit_run_ahead(cudaStream_t stream) {
   thread_local int launches = 0;
   thread_local cudaEvent_t marks[2] = {};  // live as long as the thread, as workspaces do
   if (!WaitGuard::any() || ++launches % kLaunches != 0) return;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  KEEL_CUDA(cudaStreamIsCapturing(stream, &capture));
+  if (capture != cudaStreamCaptureStatusNone) return;  // nothing runs yet
   cudaEvent_t& mark = marks[launches / kLaunches % 2];
   if (!mark) KEEL_CUDA(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming));
   while (!event_is_done(mark)) {  // recorded two rounds ago, or never

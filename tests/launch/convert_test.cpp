@@ -262,7 +262,7 @@ schedule: {warmup_steps: 0}
     return ended.output;
   };
   EXPECT_THAT(exported("bytes", ""), HasSubstr("no tokenizer goes along: its ids are bytes"));
-  EXPECT_THAT(exported("pieces", "--sentencepiece 330"), HasSubstr("with its tokenizer"));
+  EXPECT_THAT(exported("pieces", "--sentencepiece 320"), HasSubstr("with its tokenizer"));
   EXPECT_EQ(read(folder / "pieces/tokenizer.model"), read(folder / "corpus.model"));
   EXPECT_THAT(exported("given", "--model " KEEL_GOLDEN "/tokenizers/llama3/tokenizer.json"),
               HasSubstr("with its tokenizer"));
