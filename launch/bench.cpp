@@ -125,10 +125,10 @@ FullConfig without_qk_norm(FullConfig config) {
   return config;
 }
 
-void print_costs(comm::World& world, const FullConfig& config, BenchedStep& step, int64_t steps, double seconds) {
+void print_costs(comm::World& world, const FullConfig& config, BenchedStep& step, BenchedStep& plain, int64_t steps,
+                 double seconds) {
   Cost norm{"QK-Norm", qk_norm_pass(config, step.sizes(), step.device()), {}},
       telemetry{"telemetry on every step", telemetry_pass(config, step.sizes(), step.device()), {}};
-  BenchedStep plain(world.all(), without_qk_norm(config), step.device());
   plain.run(false);
   for (int64_t i = 0; i < steps; ++i) {
     const double usual = step.run(false).total();
@@ -150,7 +150,8 @@ void run(const Arguments& arguments, comm::World& world) {
   const int64_t libraries = peak_bytes();
   const Device device = choose_device(config.run, world);
   const double before = product_rate(world, type, device);
-  BenchedStep step(world.all(), config, device);
+  io::IoThread io;
+  BenchedStep step(world.all(), io, config, device);
   for (int i = 0; i < 2; ++i) step.run(false);
   const Timings timings = time_steps(step, arguments.steps);
   const int64_t peak = peak_bytes();
@@ -165,7 +166,8 @@ void run(const Arguments& arguments, comm::World& world) {
     print_step(step, timings, rate);
     print_memory(step, libraries, peak);
   }
-  print_costs(world, config, step, arguments.steps, median(timings.totals));
+  BenchedStep plain(world.all(), io, without_qk_norm(config), device);
+  print_costs(world, config, step, plain, arguments.steps, median(timings.totals));
 }
 
 }  // namespace

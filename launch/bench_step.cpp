@@ -8,14 +8,15 @@
 
 namespace keel {
 
-BenchedStep::BenchedStep(comm::Communicator& all, const FullConfig& config, Device device)
+BenchedStep::BenchedStep(comm::Communicator& all, io::IoThread& io, const FullConfig& config, Device device)
     : config_(config),
       device_(device),
       layout_(config::check_layout(config.run, all.size())),
       sizes_(batch_sizes(config, layout_)),
       mesh_(all, int(layout_.tensor)),
       group_(mesh_.tensor()),
-      decoder(config.model) {
+      decoder(config.model),
+      files_(io, {.directory = "", .writer = false, .tensorboard = false, .throughput = {}}) {
   decoder.allocate(decoder_layout(config, {device, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
   decoder.parameters().initialise(1);
   decoder.refresh();

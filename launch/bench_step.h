@@ -24,7 +24,8 @@ struct StepSeconds {
 // A model with random tokens.
 class BenchedStep {
  public:
-  BenchedStep(comm::Communicator& all, const FullConfig& config, Device device);
+  // The process has one `io`; nothing is written.
+  BenchedStep(comm::Communicator& all, io::IoThread& io, const FullConfig& config, Device device);
 
   // With telemetry: also what its hook reads, sums over ranks and would write, counted as update.
   StepSeconds run(bool telemetry);
@@ -54,8 +55,7 @@ class BenchedStep {
   std::optional<parallel::DataParallel> reducer_;
   std::optional<optim::Adamw> optimizer_;
   std::optional<train::StepNumbers> numbers_;
-  io::IoThread io_;
-  train::RunFilesHook files_{io_, {.directory = "", .writer = false, .tensorboard = false, .throughput = {}}};
+  train::RunFilesHook files_;
   std::optional<models::TelemetryHook> telemetry_;
   train::StepReport report_;  // for that hook
   OwnedTensor tokens_, targets_, positions_;
