@@ -148,8 +148,8 @@ int64_t TokenFile::id_at(int64_t offset) const {
 
 void TokenFile::read(int64_t offset, std::span<int32_t> out) const {
   const auto count = int64_t(out.size());
-  require(offset >= 0 && count <= tokens_ - offset, "{}: tokens {} to {} are outside 0 to {}", path(), offset,
-          offset + count - 1, tokens_ - 1);
+  require(offset >= 0 && count <= tokens_ - offset, "{}: {} tokens from {} on are outside 0 to {}", path(), count,
+          offset, tokens_ - 1);
   const char* ids = tokens_file_.data() + first_byte_;
   with_type(type_, ids, [&](auto id, const char* from) {
     for (int64_t i = 0; i < count; ++i) out[size_t(i)] = int32_t(load<decltype(id)>(from, offset + i));
