@@ -263,6 +263,13 @@ TEST(TokenFile, VerifiesEveryIdAndNamesTheFirstBadOne) {  // CASES R46
   EXPECT_THAT(input_error_of([&] { file.verify_ids(32000); }),
               AllOf(HasSubstr("x.bin: id 32000 at token 212345 (document 2, its token 12345)"),
                     HasSubstr("vocabulary of 32000 ids")));
+  // Divided over ranks nothing is left out, also where there are more of them than blocks of tokens.
+  for (int parts : {5, 7}) {
+    std::string complaints;
+    for (int part = 0; part < parts; ++part) complaints += input_error_of([&] { file.verify_ids(32000, part, parts); });
+    EXPECT_THAT(complaints, HasSubstr("at token 212345")) << parts;
+    EXPECT_THAT(complaints, HasSubstr("at token 290000")) << parts;
+  }
   Pair negative;
   negative.type = 4;
   negative.pointers = {0, 8, 8};
