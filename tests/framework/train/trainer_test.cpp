@@ -164,6 +164,20 @@ INSTANTIATE_TEST_SUITE_P(Faults, FaultOfOneRank,
                                                               Fault::gradient_infinite),
                                             ::testing::Bool()));
 
+// Counted once, whatever ranks share: w is cut over the tensor axis, g is everybody's, and data ranks have the same.
+TEST_F(TrainerTest, TheUpdateNormIsOfTheLogicalWeights) {
+  for (bool zero : {true, false}) {
+    run(6, 3, zero);
+    for (size_t step = 1; step < 6; ++step) {
+      const std::vector<float>&now = recorder->weights[step], &before = recorder->weights[step - 1];
+      double w = 0, g = 0;
+      for (size_t i = 0; i < now.size(); ++i) (i < now.size() - 3 ? w : g) += std::pow(double(now[i]) - before[i], 2);
+      const double norm = std::sqrt(comm::all_reduce_value(mesh.tensor(), w) + g);
+      EXPECT_NEAR(recorder->reports[step].update_norm, norm, 1e-5 * norm) << step << (zero ? " ZeRO" : "");
+    }
+  }
+}
+
 TEST_F(TrainerTest, ManyFaultsInARowStopTheRun) {  // CASES R25
   if (world->rank() == world->size() - 1) model.fault = Fault::gradient_nan;
   model.first_fault = 7;
