@@ -2,13 +2,8 @@
 // skipped one, QK-clip, and evaluations in between.
 #include <gtest/gtest.h>
 
-#include "framework/data/token_writer.h"
-#include "framework/parallel/tensor_parallel.h"
 #include "framework/train/evaluation.h"
-#include "framework/train/trainer.h"
-#include "models/decoder/decoder.h"
-#include "tests/framework/data/temporary_folder.h"
-#include "tests/support/device_world.h"
+#include "tests/models/decoder/decoder_run.h"
 
 namespace keel::testing {
 namespace {
@@ -56,49 +51,28 @@ struct Left {
 
 class Graphs : public ::testing::TestWithParam<std::tuple<DType, const char*>> {
  protected:
-  Graphs() : world(device_world()) {
-    data::TokenWriter writer(folder / "tokens", kVocabulary);
-    for (int32_t i = 0, length = 1; i < 900; i += length, length = i * 7 % 23 + 1) {
-      std::vector<int32_t> document;
-      for (int32_t t = 0; t < length; ++t) document.push_back((i + t) * (i + t) % kVocabulary);
-      writer.append(document);
-      writer.end_document();
-    }
-    writer.finish();
-  }
+  Graphs() : world(device_world()), dataset(tokens.dataset(kLength)) {}
 
   Left run(bool graphs) {
     const auto [activation, block] = GetParam();
-    parallel::Mesh mesh(*world, 1);
-    parallel::TensorParallel group(mesh.tensor());
-    const data::Dataset dataset({{folder / "tokens"}},
-                                {.T = kLength, .vocabulary = kVocabulary, .document_mask = true});
-    const data::SampleOrder order = dataset.training_order(3);
-    CountedDecoder decoder(models::read_decoder_config(config::parse(
-        fmt::format("{{kind: decoder, vocab: {}, hidden: 32, layers: 2, ffn: 48, {}}}", kVocabulary, block), "test")));
     const train::BatchSizes sizes{2, kLength, kMicroSteps};
-    decoder.allocate({.parameters = {.device = test_device(),
-                                     .activation = activation,
-                                     .tensor = mesh.tensor_position(),
-                                     .data_ranks = mesh.data().size(),
-                                     .bucket_elements = 2048},
-                      .group = &group,
-                      .batch = {sizes.micro_sequences, kLength}});
-    decoder.initialise(1);
-    train::StepBatches batches(dataset, sizes, true, test_device());
-    train::Trainer trainer(decoder, mesh, batches, order,
-                           {.schedule = {.peak = 3e-3, .warmup_steps = 4, .total_steps = kSteps},
-                            .weight_decay = 0.1,
-                            .clip_norm = 1,
-                            .qk_clip_tau = 0.05,
-                            .loss = {.z_loss = 1e-3},
-                            .total_steps = kSteps,
-                            .telemetry_every = 5,
-                            .graphs = graphs});
-    Record record(dataset, sizes, decoder, mesh);
+    DecoderRun<CountedDecoder> training(
+        *world, dataset, small_decoder(kVocabulary, block),
+        {.batch = sizes,
+         .activation = activation,
+         .trainer = {.schedule = {.peak = 3e-3, .warmup_steps = 4, .total_steps = kSteps},
+                     .weight_decay = 0.1,
+                     .clip_norm = 1,
+                     .qk_clip_tau = 0.05,
+                     .loss = {.z_loss = 1e-3},
+                     .total_steps = kSteps,
+                     .telemetry_every = 5,
+                     .graphs = graphs}});
+    CountedDecoder& decoder = training.decoder;
+    train::Trainer& trainer = *training.trainer;
+    Record record(dataset, sizes, decoder, training.mesh);
     trainer.add(record);
-    trainer.weights_changed();
-    trainer.run();
+    training.go();
     EXPECT_EQ(trainer.progress().updates, kSteps - 1);
     Left left{record.numbers, {}, {}, decoder.passes};
     for (const nn::ParameterArena& arena : decoder.parameters().arenas())
@@ -109,8 +83,9 @@ class Graphs : public ::testing::TestWithParam<std::tuple<DType, const char*>> {
     return left;
   }
 
-  data::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
+  const TokenFile tokens{kVocabulary};
+  const data::Dataset dataset;
 };
 
 TEST_P(Graphs, ChangeNoBit) {

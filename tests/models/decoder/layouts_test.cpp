@@ -2,25 +2,14 @@
 // those of one rank, clipping reaches the limit, and what several ranks hold stays the same bits.
 #include <gtest/gtest.h>
 
-#include "framework/data/token_writer.h"
 #include "framework/parallel/replica_check.h"
-#include "framework/parallel/tensor_parallel.h"
-#include "framework/train/trainer.h"
-#include "models/decoder/decoder.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/models/decoder/decoder_run.h"
 #include "tests/support/compare.h"
-#include "tests/support/device_world.h"
 
 namespace keel::testing {
 namespace {
 
 constexpr int64_t kVocabulary = 40, kLength = 12, kSequences = 8;
-
-struct Layout {
-  int tensor, data;
-  bool zero;
-  int ranks() const { return tensor * data; }
-};
 
 constexpr Layout kOne{1, 1, true};
 constexpr Layout kOthers[] = {{1, 2, true}, {1, 4, false}, {2, 1, true}, {2, 2, true}, {2, 2, false}, {4, 1, false}};
@@ -50,16 +39,7 @@ const Variant kVariants[] = {
 
 class Layouts : public ::testing::TestWithParam<Variant> {
  protected:
-  Layouts() : world(device_world()) {
-    data::TokenWriter writer(folder / "tokens", kVocabulary);
-    for (int32_t i = 0, length = 1; i < 900; i += length, length = i * 7 % 23 + 1) {  // rows count unequal numbers
-      std::vector<int32_t> document;
-      for (int32_t t = 0; t < length; ++t) document.push_back((i + t) * (i + t) % kVocabulary);
-      writer.append(document);
-      writer.end_document();
-    }
-    writer.finish();
-  }
+  Layouts() : world(device_world()), dataset(tokens.dataset(kLength)) {}
 
   struct Run {
     Values losses, norms;
@@ -70,36 +50,21 @@ class Layouts : public ::testing::TestWithParam<Variant> {
   // On as many ranks as the layout has; every group of so many does the same.
   Run run(const Layout& layout, int64_t steps, double clip) {
     const auto ranks = world->split(world->rank() / layout.ranks(), world->rank());
-    parallel::Mesh mesh(*ranks, layout.tensor);
-    parallel::TensorParallel group(mesh.tensor());
-    const data::Dataset dataset({{folder / "tokens"}},
-                                {.T = kLength, .vocabulary = kVocabulary, .document_mask = true});
-    const data::SampleOrder order = dataset.training_order(3);
-    models::Decoder decoder(models::read_decoder_config(config::parse(
-        fmt::format("{{kind: decoder, vocab: {}, hidden: 32, layers: 2, ffn: 48, {}}}", kVocabulary, GetParam().text),
-        "test")));
     const int64_t rows = kSequences / layout.data, micro = std::min<int64_t>(rows, 4);
-    decoder.allocate({.parameters = {.device = test_device(),
-                                     .tensor = mesh.tensor_position(),
-                                     .data_ranks = mesh.data().size(),
-                                     .bucket_elements = 2048},
-                      .group = &group,
-                      .batch = {micro, kLength}});
-    decoder.parameters().initialise(1);
-    train::StepBatches batches(dataset, {micro, kLength, rows / micro}, true, test_device());
-    train::Trainer trainer(decoder, mesh, batches, order,
-                           {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3, .total_steps = steps},
-                            .weight_decay = 0.1,
-                            .clip_norm = clip,
-                            .total_steps = steps,
-                            .zero = layout.zero});
+    DecoderRun training(*ranks, dataset, small_decoder(kVocabulary, GetParam().text),
+                        {.tensor = layout.tensor,
+                         .batch = {micro, kLength, rows / micro},
+                         .trainer = {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3},
+                                     .weight_decay = 0.1,
+                                     .clip_norm = clip,
+                                     .total_steps = steps,
+                                     .zero = layout.zero}});
     Record record;
-    trainer.add(record);
-    trainer.weights_changed();
-    trainer.run();
-    parallel::require_same_replicas(decoder.parameters(), mesh, steps);
-    return {record.losses, record.norms, applied_norm(trainer.optimizer(), mesh, layout.zero),
-            logical_gains(decoder.parameters(), mesh)};
+    training.trainer->add(record);
+    training.go();
+    parallel::require_same_replicas(training.decoder.parameters(), training.mesh, steps);
+    return {record.losses, record.norms, applied_norm(training.trainer->optimizer(), training.mesh, layout.zero),
+            logical_gains(training.decoder.parameters(), training.mesh)};
   }
 
   static double applied_norm(const optim::Adamw& optimizer, parallel::Mesh& mesh, bool zero) {
@@ -127,13 +92,10 @@ class Layouts : public ::testing::TestWithParam<Variant> {
     return gains;
   }
 
-  data::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
+  const TokenFile tokens{kVocabulary};
+  const data::Dataset dataset;
 };
-
-std::string text_of(const Layout& layout) {
-  return fmt::format("tensor {} x data {}{}", layout.tensor, layout.data, layout.zero ? " zero" : "");
-}
 
 TEST_P(Layouts, StepsAreThoseOfOneRank) {  // CASES R01, R11, R67
   const int64_t steps = GetParam().steps;

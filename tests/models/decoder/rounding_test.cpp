@@ -2,13 +2,8 @@
 // whatever shards the optimizer, splits the model, or stopped the run in between.
 #include <gtest/gtest.h>
 
-#include "framework/data/token_writer.h"
 #include "framework/ops/elementwise.h"
-#include "framework/parallel/tensor_parallel.h"
-#include "framework/train/trainer.h"
-#include "models/decoder/decoder.h"
-#include "tests/framework/data/temporary_folder.h"
-#include "tests/support/device_world.h"
+#include "tests/models/decoder/decoder_run.h"
 
 namespace keel::testing {
 namespace {
@@ -29,13 +24,6 @@ struct Record : train::Hook {
   int64_t first = 1, last = 0;
 };
 
-models::DecoderConfig config() {
-  return models::read_decoder_config(config::parse(
-      fmt::format("{{kind: decoder, vocab: {}, hidden: 32, layers: 2, ffn: 48, attention: {{heads: 4, kv_heads: 2}}}}",
-                  kVocabulary),
-      "test"));
-}
-
 std::vector<float> as_floats(const Tensor& x) {
   const DeviceTensor wide(x.shape(), DType::f32);
   ops::convert(wide, x);
@@ -45,41 +33,31 @@ std::vector<float> as_floats(const Tensor& x) {
 class Training {
  public:
   Training(comm::Communicator& world, const data::Dataset& dataset, bool zero, std::optional<uint64_t> seed)
-      : mesh_(world, 1), group_(mesh_.tensor()), order_(dataset.training_order(3)), decoder(config()) {
-    const train::BatchSizes sizes{2, kLength, 4 / mesh_.data().size()};
-    decoder.allocate({.parameters = {.device = test_device(),
-                                     .activation = DType::bf16,
-                                     .tensor = mesh_.tensor_position(),
-                                     .data_ranks = mesh_.data().size(),
-                                     .bucket_elements = 2048},
-                      .group = &group_,
-                      .batch = {sizes.micro_sequences, kLength}});
-    decoder.initialise(1);
-    batches_.emplace(dataset, sizes, false, test_device());
-    train::TrainerOptions options{.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3},
-                                  .clip_norm = 1,
-                                  .total_steps = kSteps,
-                                  .zero = zero,
-                                  .rounding_seed = seed};
-    trainer.emplace(decoder, mesh_, *batches_, order_, options);
-    trainer->add(record);
+      : run_(world, dataset, small_decoder(kVocabulary, "attention: {heads: 4, kv_heads: 2}"),
+             {.batch = {2, kLength, 4 / world.size()},
+              .activation = DType::bf16,
+              .trainer = {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3},
+                          .clip_norm = 1,
+                          .total_steps = kSteps,
+                          .zero = zero,
+                          .rounding_seed = seed}}) {
+    trainer.add(record);
   }
 
   void go(int64_t last = 0) {
     record.last = last;
-    trainer->weights_changed();
-    trainer->run();
+    run_.go();
   }
   // As from a checkpoint.
   void go_on_from(Training& other) {
     for (size_t a = 0; a < decoder.parameters().arenas().size(); ++a)
       copy(decoder.parameters().arenas()[a].master, other.decoder.parameters().arenas()[a].master);
-    for (size_t span = 0; span < trainer->optimizer().spans().size(); ++span) {
-      copy(trainer->optimizer().moment1(span), other.trainer->optimizer().moment1(span));
-      copy(trainer->optimizer().moment2(span), other.trainer->optimizer().moment2(span));
+    for (size_t span = 0; span < trainer.optimizer().spans().size(); ++span) {
+      copy(trainer.optimizer().moment1(span), other.trainer.optimizer().moment1(span));
+      copy(trainer.optimizer().moment2(span), other.trainer.optimizer().moment2(span));
     }
-    trainer->progress() = other.trainer->progress();
-    record.first = trainer->progress().step + 1;
+    trainer.progress() = other.trainer.progress();
+    record.first = trainer.progress().step + 1;
     go();
   }
   std::vector<std::vector<float>> copies() {
@@ -90,40 +68,28 @@ class Training {
   }
 
  private:
-  parallel::Mesh mesh_;
-  parallel::TensorParallel group_;
-  data::SampleOrder order_;
-  std::optional<train::StepBatches> batches_;
+  DecoderRun<> run_;
 
  public:
-  models::Decoder decoder;
-  std::optional<train::Trainer> trainer;
+  models::Decoder& decoder = run_.decoder;
+  train::Trainer& trainer = *run_.trainer;
   Record record;
 };
 
 class Rounding : public ::testing::Test {
  protected:
-  Rounding() : world(device_world()) {
-    data::TokenWriter writer(folder / "tokens", kVocabulary);
-    std::vector<int32_t> ids(900);
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(i * i % kVocabulary);
-    writer.append(ids);
-    writer.end_document();
-    writer.finish();
-    dataset.emplace(std::vector<data::Source>{{folder / "tokens"}},
-                    data::DatasetOptions{.T = kLength, .vocabulary = kVocabulary});
-  }
+  Rounding() : world(device_world()), dataset(tokens.dataset(kLength)) {}
 
-  data::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
-  std::optional<data::Dataset> dataset;
+  const TokenFile tokens{kVocabulary};
+  const data::Dataset dataset;
 };
 
 TEST_F(Rounding, ShardedOptimizerIsTheSameBits) {
-  Training sharded(*world, *dataset, true, kSeed), whole(*world, *dataset, false, kSeed),
-      nearest(*world, *dataset, false, {});
+  Training sharded(*world, dataset, true, kSeed), whole(*world, dataset, false, kSeed),
+      nearest(*world, dataset, false, {});
   for (Training* run : {&sharded, &whole, &nearest}) run->go();
-  EXPECT_EQ(whole.trainer->progress().updates, kSteps - 1);
+  EXPECT_EQ(whole.trainer.progress().updates, kSteps - 1);
   EXPECT_EQ(sharded.record.losses, whole.record.losses);
   EXPECT_EQ(sharded.copies(), whole.copies());
   EXPECT_NE(nearest.copies(), whole.copies());
@@ -131,10 +97,10 @@ TEST_F(Rounding, ShardedOptimizerIsTheSameBits) {
 }
 
 TEST_F(Rounding, ResumedIsUninterrupted) {
-  Training whole(*world, *dataset, true, kSeed);
+  Training whole(*world, dataset, true, kSeed);
   whole.go();
   for (int64_t last : {kSkipped - 1, kSkipped, kSkipped + 2}) {
-    Training begun(*world, *dataset, true, kSeed), resumed(*world, *dataset, true, kSeed);
+    Training begun(*world, dataset, true, kSeed), resumed(*world, dataset, true, kSeed);
     begun.go(last);
     resumed.go_on_from(begun);
     EXPECT_EQ(std::vector<double>(whole.record.losses.begin() + last, whole.record.losses.end()),

@@ -2,27 +2,16 @@
 // every split of four ranks, with documents, windows, shared gains and replicated KV heads.
 #include <gtest/gtest.h>
 
-#include "framework/data/token_writer.h"
 #include "framework/io/hdf5.h"
-#include "framework/parallel/tensor_parallel.h"
-#include "framework/train/trainer.h"
 #include "models/decoder/telemetry_hook.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/models/decoder/decoder_run.h"
 #include "tests/support/compare.h"
-#include "tests/support/device_world.h"
 #include "tests/support/reference/attention.h"
 
 namespace keel::testing {
 namespace {
 
 constexpr int64_t kVocabulary = 997, kLength = 24, kSequences = 4, kSteps = 2, kLayers = 2, kWindow = 5;
-
-struct Layout {
-  int tensor, data;
-  bool zero;
-  int64_t micro_sequences = 1;
-  int ranks() const { return tensor * data; }
-};
 
 // Threads of a GPU take their turns on the CPU in tests: fewer layouts and verbs there.
 bool on_cpu() {
@@ -134,70 +123,50 @@ struct Variant {
 
 class Telemetry : public ::testing::TestWithParam<Variant> {
  protected:
-  Telemetry() : world(device_world()) {
-    data::TokenWriter writer(folder / "tokens", kVocabulary);
-    for (int32_t i = 0, length = 1; i < 900; i += length, length = i * 7 % 23 + 1) {
-      std::vector<int32_t> document;  // no token twice: equal pairs at one distance would have equal logits
-      for (int32_t t = 0; t < length; ++t) document.push_back((i + t) * 379 % kVocabulary);
-      writer.append(document);
-      writer.end_document();
-    }
-    writer.finish();
-  }
+  Telemetry() : world(device_world()), dataset(tokens.dataset(kLength)) {}
 
   // On as many ranks as the layout has; every group of so many does the same. What its first rank wrote; none
   // elsewhere.
-  Arrays run(const Layout& layout, DType activation = DType::f32, Arrays* expected = nullptr) {
+  Arrays run(const Layout& layout, int64_t micro_sequences = 1, DType activation = DType::f32,
+             Arrays* expected = nullptr) {
     const auto ranks = world->split(world->rank() / layout.ranks(), world->rank());
-    parallel::Mesh mesh(*ranks, layout.tensor);
-    parallel::TensorParallel group(mesh.tensor());
-    const data::Dataset dataset({{folder / "tokens"}},
-                                {.T = kLength, .vocabulary = kVocabulary, .document_mask = true});
-    const data::SampleOrder order = dataset.training_order(3);
-    models::Decoder decoder(models::read_decoder_config(config::parse(
-        fmt::format("{{kind: decoder, vocab: {}, tie_embeddings: true, hidden: 16, layers: {}, ffn: 24, layer_pattern: "
-                    "[local, global], "
-                    "residual: {}, attention: {{heads: 4, head_dim: 6, window: {}, {}}}}}",
-                    kVocabulary, kLayers, activation == DType::f32 ? "fp32" : "bf16", kWindow, GetParam().text),
-        "test")));
-    // Buckets so small that pieces cut single heads' gains.
-    decoder.allocate({.parameters = {.device = test_device(),
-                                     .activation = activation,
-                                     .tensor = mesh.tensor_position(),
-                                     .data_ranks = mesh.data().size(),
-                                     .bucket_elements = on_cpu() ? 96 : 2048},
-                      .group = &group,
-                      .batch = {layout.micro_sequences, kLength}});
-    decoder.parameters().initialise(1);
-    const int64_t rows = kSequences / layout.data;
-    train::StepBatches batches(dataset, {layout.micro_sequences, kLength, rows / layout.micro_sequences}, true,
-                               test_device());
-    train::Trainer trainer(decoder, mesh, batches, order,
-                           {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3, .total_steps = kSteps},
-                            .weight_decay = 0.1,
-                            .clip_norm = 0.1,
-                            .qk_clip_tau = 100,
-                            .total_steps = kSteps,
-                            .telemetry_every = 1,
-                            .zero = layout.zero});
+    const models::DecoderConfig config =
+        small_decoder(kVocabulary, fmt::format("tie_embeddings: true, layer_pattern: [local, global], residual: {}, "
+                                               "attention: {{heads: 4, head_dim: 6, window: {}, {}}}",
+                                               activation == DType::f32 ? "fp32" : "bf16", kWindow, GetParam().text));
+    const int64_t micro_steps = kSequences / layout.data / micro_sequences;
+    DecoderRun training(*ranks, dataset, config,
+                        {.tensor = layout.tensor,
+                         .batch = {micro_sequences, kLength, micro_steps},
+                         .activation = activation,
+                         .bucket_elements = on_cpu() ? 96 : 2048,  // so small that pieces cut single heads' gains
+                         .trainer = {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3},
+                                     .weight_decay = 0.1,
+                                     .clip_norm = 0.1,
+                                     .qk_clip_tau = 100,
+                                     .total_steps = kSteps,
+                                     .telemetry_every = 1,
+                                     .zero = layout.zero}});
     io::IoThread io;
     const std::string directory = folder / fmt::format("run-{}", ++runs);
     std::filesystem::create_directories(directory);
     train::RunFilesHook files(
         io, {.directory = directory, .writer = ranks->rank() == 0, .tensorboard = false, .throughput = {}});
-    models::TelemetryHook telemetry(decoder, mesh, files);
-    Reference reference(decoder, batches, order);
-    trainer.add(files);
-    if (expected) trainer.add(reference);
-    trainer.add(telemetry);
-    trainer.weights_changed();
-    trainer.run();
+    models::TelemetryHook telemetry(training.decoder, training.mesh, files);
+    Reference reference(training.decoder, training.batches, training.order);
+    training.trainer->add(files);
+    if (expected) training.trainer->add(reference);
+    training.trainer->add(telemetry);
+    training.go();
     if (expected) *expected = reference.expected;
     return ranks->rank() == 0 ? read_arrays(io, directory + "/telemetry.h5") : Arrays();
   }
 
-  data::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
+  // No token twice in a document: equal pairs at one distance would have equal logits.
+  const TokenFile tokens{kVocabulary, [](int64_t p) { return p * 379; }};
+  const data::Dataset dataset;
+  const data::TemporaryFolder folder;
   int runs = 0;
 };
 
@@ -218,7 +187,7 @@ void expect_same(const Values& actual, const Values& expected, const std::string
 
 TEST_P(Telemetry, IsBruteForceAndTheSameOnEveryLayout) {
   Arrays expected;
-  const Arrays whole = run({1, 1, true, kSequences}, DType::f32, &expected), one = run({1, 1, true});
+  const Arrays whole = run({}, kSequences, DType::f32, &expected), one = run({});
   EXPECT_EQ(expected.size(), 9u);
   for (const auto& [name, values] : expected) expect_same(whole.at(name), values, name);
   for (const auto& [name, values] : one)
@@ -233,13 +202,12 @@ TEST_P(Telemetry, IsBruteForceAndTheSameOnEveryLayout) {
     const Arrays other = run(layout);
     if (world->rank() % layout.ranks() != 0) continue;
     EXPECT_EQ(other.size(), one.size());
-    for (const auto& [name, values] : one)
-      expect_same(other.at(name), values, fmt::format("{} at tensor {} data {}", name, layout.tensor, layout.data));
+    for (const auto& [name, values] : one) expect_same(other.at(name), values, name + " at " + text_of(layout));
   }
 }
 
 TEST_P(Telemetry, OfBf16TellsWhatItsRangeLoses) {
-  const Arrays arrays = run({2, 2, true}, DType::bf16);
+  const Arrays arrays = run({2, 2, true}, 1, DType::bf16);
   if (world->rank() != 0) return;
   for (const char* name : {"stream_saturated", "weights_saturated", "weights_flushed"})
     EXPECT_EQ(arrays.at(name), Values(size_t(kSteps * kLayers), 0.0)) << name;
