@@ -23,10 +23,6 @@ int64_t SamplePosition::walk(std::span<int64_t> indices) const {
   return index;
 }
 
-void SamplePosition::peek(std::span<int64_t> indices) const {
-  walk(indices);
-}
-
 void SamplePosition::take(std::span<int64_t> indices) {
   next_ = walk(indices);
 }

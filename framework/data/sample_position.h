@@ -24,8 +24,7 @@ class SamplePosition {
   // In order, disjoint, never touching.
   const std::vector<SampleRange>& left_out() const { return left_out_; }
 
-  // The indices of the next step, indices.size() of them; take() moves past them.
-  void peek(std::span<int64_t> indices) const;
+  // The indices of the next step, indices.size() of them.
   void take(std::span<int64_t> indices);
 
   // After a rollback to this position: the samples in range.begin .. range.end will not be taken (again).

@@ -28,16 +28,6 @@ constexpr Tables make_tables() {
 
 constexpr Tables tables = make_tables();
 
-// a * b modulo the polynomial.
-uint32_t multiply(uint32_t a, uint32_t b) {
-  uint32_t product = 0;
-  for (uint32_t bit = uint32_t(1) << 31; bit != 0; bit >>= 1) {
-    if (a & bit) product ^= b;
-    b = (b >> 1) ^ (b & 1 ? polynomial : 0);
-  }
-  return product;
-}
-
 }  // namespace
 
 uint32_t crc32c_tables(uint32_t state, std::span<const std::byte> data) {
@@ -55,15 +45,6 @@ uint32_t crc32c_tables(uint32_t state, std::span<const std::byte> data) {
 uint32_t crc32c(std::span<const std::byte> data, uint32_t crc) {
   static const Crc32cKernel kernel = crc32c_instruction() ? crc32c_instruction() : crc32c_tables;
   return ~kernel(~crc, data);
-}
-
-uint32_t crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes) {
-  uint32_t shift = uint32_t(1) << 31, power = uint32_t(1) << 23;  // 1, and x^8: one byte
-  for (; b_bytes != 0; b_bytes >>= 1) {
-    if (b_bytes & 1) shift = multiply(shift, power);
-    power = multiply(power, power);
-  }
-  return multiply(shift, a) ^ b;
 }
 
 }  // namespace keel::io

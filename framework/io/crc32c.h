@@ -11,7 +11,4 @@ namespace keel::io {
 // CPU's own instruction where there is one.
 uint32_t crc32c(std::span<const std::byte> data, uint32_t crc = 0);
 
-// The checksum of A followed by B, from those of both and B's length; O(log length).
-uint32_t crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
-
 }  // namespace keel::io

@@ -31,7 +31,8 @@ void reserve_disk(const std::string& path, uint64_t bytes);
 
 void sync_file(const std::string& path);       // its content reaches the disk
 void sync_directory(const std::string& path);  // its names do
-// Removes a file that some process may still have open: its room on the disk is free at once. Nothing where it is absent.
+// Removes a file that some process may still have open: its room on the disk is free at once. Nothing where it is
+// absent.
 void discard_file(const std::string& path) noexcept;
 // Replaces `to` with `from`, of the same directory, durably.
 void rename_file(const std::string& from, const std::string& to);

@@ -88,12 +88,6 @@ class Datatype : public Handle {
   uint64_t bytes() const;
 };
 
-// How the ranks of a file's communicator take part in a transfer. Independent: of any size, in pieces of at most
-// FileOptions::largest_transfer_bytes. Collective: every rank makes the call, with an empty slab if it has nothing; a
-// rank's part above that limit is refused. In a file that one process opened alone there is no difference. Open MPI
-// loses the error of a collective write, so what must be known to be written is written independently.
-enum class Transfer { independent, collective };
-
 // A box of an array: elements [offset, offset + count) in every dim. A count of 0 anywhere selects nothing.
 struct Slab {
   std::vector<uint64_t> offset, count;
@@ -120,7 +114,7 @@ struct Sharing {
   std::shared_ptr<std::exception_ptr> loss = std::make_shared<std::exception_ptr>();
 };
 
-// Whatever has attributes. In a parallel file all ranks write the same attribute together.
+// A file, group or dataset that is open.
 class Object : public Handle {
  public:
   Object() = default;
@@ -130,31 +124,11 @@ class Object : public Handle {
   Object& operator=(Object&& other) noexcept;
   ~Object() { close_or_note(); }
 
-  // Attributes are small and fixed: a text above 32 KiB must be a dataset. An existing one is replaced.
-  template <Element T>
-  void write_attribute(const std::string& attribute, T value) {
-    write_attribute(attribute, element_type<T>(), &value);
-  }
-  void write_attribute(const std::string& attribute, std::string_view text);
-  // An input error where it is absent or of another type.
-  template <Element T>
-  T read_attribute(const std::string& attribute) const {
-    T value;
-    read_attribute(attribute, element_type<T>(), &value);
-    return value;
-  }
-  std::string read_text_attribute(const std::string& attribute) const;
-  bool has_attribute(const std::string& attribute) const;
-
  protected:
   Sharing sharing_;
 
  private:
   void close_or_note() noexcept;
-  Handle create_attribute(const std::string& attribute, hid_t type);
-  Handle open_attribute(const std::string& attribute) const;
-  void write_attribute(const std::string& attribute, const ElementType& type, const void* value);
-  void read_attribute(const std::string& attribute, const ElementType& type, void* value) const;
 };
 
 class Dataset : public Object {
@@ -169,25 +143,26 @@ class Dataset : public Object {
   uint64_t file_offset_bytes() const;
 
   // `data` holds the slab's elements, row-major; its size and the element type must match exactly (HDF5 would convert
-  // silently). Errors name the dataset.
+  // silently). Errors name the dataset. Each rank transfers independently of the others, in pieces of at most
+  // FileOptions::largest_transfer_bytes: Open MPI loses the error of a collective write.
   template <Element T>
-  void write(std::span<const T> data, const Slab& slab, Transfer transfer = Transfer::independent) {
-    write(element_type<T>(), std::as_bytes(data), slab, transfer);
+  void write(std::span<const T> data, const Slab& slab) {
+    write(element_type<T>(), std::as_bytes(data), slab);
   }
   template <Element T>
-  void read(std::span<T> data, const Slab& slab, Transfer transfer = Transfer::independent) const {
-    read(element_type<T>(), std::as_writable_bytes(data), slab, transfer);
+  void read(std::span<T> data, const Slab& slab) const {
+    read(element_type<T>(), std::as_writable_bytes(data), slab);
   }
   // The whole dataset.
   template <Element T>
-  void write(std::span<const T> data, Transfer transfer = Transfer::independent) {
-    write<T>(data, whole(), transfer);
+  void write(std::span<const T> data) {
+    write<T>(data, whole());
   }
   template <Element T>
-  std::vector<T> read_all(Transfer transfer = Transfer::independent) const {
+  std::vector<T> read_all() const {
     check_type(element_type<T>());  // before anything is allocated
     std::vector<T> data(elements());
-    read<T>(data, whole(), transfer);
+    read<T>(data, whole());
     return data;
   }
   template <Element T>
@@ -200,11 +175,11 @@ class Dataset : public Object {
   Slab whole() const { return {std::vector<uint64_t>(dims_.size(), 0), dims_}; }
   bool holds(const ElementType& type) const;
   void check_type(const ElementType& type) const;
-  // What write and read have in common; `call(memory space, file space, properties, byte)` moves one piece.
+  // What write and read have in common; `call(memory space, file space, byte)` moves one piece.
   template <class Call>
-  void transfer(const ElementType& type, uint64_t bytes, const Slab& slab, Transfer transfer, Call call) const;
-  void write(const ElementType& type, std::span<const std::byte> data, const Slab& slab, Transfer transfer);
-  void read(const ElementType& type, std::span<std::byte> data, const Slab& slab, Transfer transfer) const;
+  void transfer(const ElementType& type, uint64_t bytes, const Slab& slab, Call call) const;
+  void write(const ElementType& type, std::span<const std::byte> data, const Slab& slab);
+  void read(const ElementType& type, std::span<std::byte> data, const Slab& slab) const;
   std::vector<uint64_t> dims_;
 };
 

@@ -3,9 +3,7 @@
 #include <functional>
 #include <numeric>
 
-#include "framework/base/text.h"
 #include "framework/io/hdf5.h"
-#include "framework/io/hdf5_parallel.h"
 
 namespace keel::io {
 namespace {
@@ -39,7 +37,7 @@ std::vector<uint64_t> fitting_chunk(const DatasetOptions& options, std::span<con
   return chunk;
 }
 
-// Selects `slab` of the file's space; an empty one selects nothing, which a collective call may ask for.
+// Selects `slab` of the file's space; an empty one selects nothing.
 void select(const Dataspace& space, const Slab& slab, const std::string& subject) {
   if (slab.elements() == 0) {
     KEEL_HDF5(subject, H5Sselect_none(space.id()));
@@ -144,36 +142,30 @@ void Dataset::check_type(const ElementType& type) const {
 }
 
 template <class Call>
-void Dataset::transfer(const ElementType& type, uint64_t bytes, const Slab& slab, Transfer transfer, Call call) const {
+void Dataset::transfer(const ElementType& type, uint64_t bytes, const Slab& slab, Call call) const {
   check_slab(slab, dims_, name());
   require(bytes == slab.elements() * type.bytes, "{}: {} bytes for {} elements of {}", name(), bytes, slab.elements(),
           type.name);
   check_type(type);
   const uint64_t largest = sharing_.parallel ? sharing_.largest_transfer_bytes : UINT64_MAX;
-  const bool collective = transfer == Transfer::collective && sharing_.parallel;
-  if (collective && bytes > largest)
-    throw input_error("{}: {} in one collective transfer, and MPI-IO takes {}: transfer it independently, or in parts",
-                      name(), human_bytes(double(bytes)), human_bytes(double(largest)));
-  PropertyList properties(H5P_DATASET_XFER);
-  if (collective) set_collective(properties, name());
   Dataspace file(KEEL_HDF5(name(), H5Dget_space(id())));
   for_each_piece(slab, largest / type.bytes, [&](const Slab& piece, uint64_t first) {
     select(file, piece, name());
     const uint64_t elements = piece.elements();
     const Dataspace memory = Dataspace::array(std::span(&elements, 1));
-    call(memory.id(), file.id(), properties.id(), first * type.bytes);
+    call(memory.id(), file.id(), first * type.bytes);
   });
 }
 
-void Dataset::write(const ElementType& type, std::span<const std::byte> data, const Slab& slab, Transfer kind) {
-  transfer(type, data.size(), slab, kind, [&](hid_t memory, hid_t file, hid_t properties, uint64_t byte) {
-    KEEL_HDF5(name(), H5Dwrite(id(), type.memory, memory, file, properties, data.data() + byte));
+void Dataset::write(const ElementType& type, std::span<const std::byte> data, const Slab& slab) {
+  transfer(type, data.size(), slab, [&](hid_t memory, hid_t file, uint64_t byte) {
+    KEEL_HDF5(name(), H5Dwrite(id(), type.memory, memory, file, H5P_DEFAULT, data.data() + byte));
   });
 }
 
-void Dataset::read(const ElementType& type, std::span<std::byte> data, const Slab& slab, Transfer kind) const {
-  transfer(type, data.size(), slab, kind, [&](hid_t memory, hid_t file, hid_t properties, uint64_t byte) {
-    KEEL_HDF5(name(), H5Dread(id(), type.memory, memory, file, properties, data.data() + byte));
+void Dataset::read(const ElementType& type, std::span<std::byte> data, const Slab& slab) const {
+  transfer(type, data.size(), slab, [&](hid_t memory, hid_t file, uint64_t byte) {
+    KEEL_HDF5(name(), H5Dread(id(), type.memory, memory, file, H5P_DEFAULT, data.data() + byte));
   });
 }
 

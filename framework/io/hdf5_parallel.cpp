@@ -51,8 +51,4 @@ Sharing share_file(const PropertyList& access, const std::string& path, const Fi
   return {.parallel = true, .first = rank == 0, .largest_transfer_bytes = options.largest_transfer_bytes};
 }
 
-void set_collective(const PropertyList& transfer, const std::string& subject) {
-  KEEL_HDF5(subject, H5Pset_dxpl_mpio(transfer.id(), H5FD_MPIO_COLLECTIVE));
-}
-
 }  // namespace keel::io

@@ -9,7 +9,4 @@ namespace keel::io {
 // rank.
 Sharing share_file(const PropertyList& access, const std::string& path, const FileOptions& options);
 
-// Makes `transfer` collective.
-void set_collective(const PropertyList& transfer, const std::string& subject);
-
 }  // namespace keel::io

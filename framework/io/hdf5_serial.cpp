@@ -18,6 +18,4 @@ Sharing share_file(const PropertyList&, const std::string& path, const FileOptio
   return {};
 }
 
-void set_collective(const PropertyList&, const std::string&) {}
-
 }  // namespace keel::io

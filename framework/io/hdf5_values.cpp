@@ -1,41 +1,13 @@
-// Groups, and whole values: attributes, scalars, texts.
+// Groups, and whole values: scalars, texts.
 #include <algorithm>
-#include <functional>
 
 #include "framework/io/hdf5.h"
 
 namespace keel::io {
 namespace {
 
-constexpr uint64_t largest_attribute_bytes = 32 << 10;  // HDF5's limit for an object header is 64 KiB
-
 void check_text(const std::string& subject, std::string_view text) {
   if (text.find('\0') != text.npos) throw input_error("{}: a text with a NUL byte cannot be stored", subject);
-}
-
-// Reads texts of either kind through `read(memory type, buffer)`, H5Dread's or H5Aread's.
-std::vector<std::string> read_strings(const Datatype& stored, const Dataspace& space, const std::string& subject,
-                                      const std::function<herr_t(hid_t, void*)>& read) {
-  if (!stored.is_text()) throw input_error("{}: holds {}, but a text is needed", subject, stored.description());
-  const uint64_t n = space.elements();
-  std::vector<std::string> texts(n);
-  if (n == 0) return texts;
-  if (stored.is_variable_text()) {
-    std::vector<char*> pointers(n, nullptr);
-    KEEL_HDF5(subject, read(stored.id(), pointers.data()));
-    for (uint64_t i = 0; i < n; ++i)
-      if (pointers[i]) texts[i] = pointers[i];
-    KEEL_HDF5(subject, H5Dvlen_reclaim(stored.id(), space.id(), H5P_DEFAULT, pointers.data()));
-    return texts;
-  }
-  const uint64_t bytes = stored.bytes();
-  std::vector<char> buffer(n * bytes);
-  KEEL_HDF5(subject, read(stored.id(), buffer.data()));
-  for (uint64_t i = 0; i < n; ++i) {
-    const char* begin = buffer.data() + i * bytes;
-    texts[i].assign(begin, std::find(begin, begin + bytes, '\0'));
-  }
-  return texts;
 }
 
 }  // namespace
@@ -51,59 +23,6 @@ std::string Datatype::description() const {
     default:
       return "a type that Keel does not use";
   }
-}
-
-bool Object::has_attribute(const std::string& attribute) const {
-  return KEEL_HDF5(name(), H5Aexists(id(), attribute.c_str())) > 0;
-}
-
-Handle Object::create_attribute(const std::string& attribute, hid_t type) {
-  const std::string subject = name() + ": @" + attribute;
-  if (has_attribute(attribute)) KEEL_HDF5(subject, H5Adelete(id(), attribute.c_str()));
-  Dataspace space = Dataspace::scalar();
-  return {KEEL_HDF5(subject, H5Acreate2(id(), attribute.c_str(), type, space.id(), H5P_DEFAULT, H5P_DEFAULT)), H5Aclose,
-          subject};
-}
-
-Handle Object::open_attribute(const std::string& attribute) const {
-  const std::string subject = name() + ": @" + attribute;
-  if (!has_attribute(attribute)) throw input_error("{}: there is no such attribute", subject);
-  Handle handle(KEEL_HDF5(subject, H5Aopen(id(), attribute.c_str(), H5P_DEFAULT)), H5Aclose, subject);
-  if (Dataspace(KEEL_HDF5(subject, H5Aget_space(handle.id()))).elements() != 1)
-    throw input_error("{}: holds an array, but one value is needed", subject);
-  return handle;
-}
-
-void Object::write_attribute(const std::string& attribute, const ElementType& type, const void* value) {
-  Handle handle = create_attribute(attribute, type.file);
-  KEEL_HDF5(handle.name(), H5Awrite(handle.id(), type.memory, value));
-}
-
-void Object::read_attribute(const std::string& attribute, const ElementType& type, void* value) const {
-  Handle handle = open_attribute(attribute);
-  Datatype stored(KEEL_HDF5(handle.name(), H5Aget_type(handle.id())));
-  if (KEEL_HDF5(handle.name(), H5Tequal(stored.id(), type.file)) <= 0)
-    throw input_error("{}: holds {}, but {} is needed", handle.name(), stored.description(), type.name);
-  KEEL_HDF5(handle.name(), H5Aread(handle.id(), type.memory, value));
-}
-
-void Object::write_attribute(const std::string& attribute, std::string_view text) {
-  check_text(name() + ": @" + attribute, text);
-  require(text.size() <= largest_attribute_bytes, "{}: @{}: {} bytes of text are too many for an attribute", name(),
-          attribute, text.size());
-  Datatype type = Datatype::fixed_text(text.size());
-  std::string padded(text);
-  padded.resize(type.bytes());
-  Handle handle = create_attribute(attribute, type.id());
-  KEEL_HDF5(handle.name(), H5Awrite(handle.id(), type.id(), padded.data()));
-}
-
-std::string Object::read_text_attribute(const std::string& attribute) const {
-  Handle handle = open_attribute(attribute);
-  Datatype stored(KEEL_HDF5(handle.name(), H5Aget_type(handle.id())));
-  Dataspace space(KEEL_HDF5(handle.name(), H5Aget_space(handle.id())));
-  return read_strings(stored, space, handle.name(),
-                      [&](hid_t type, void* buffer) { return H5Aread(handle.id(), type, buffer); })[0];
 }
 
 bool Location::has(const std::string& path) const {
@@ -188,12 +107,33 @@ void Location::write_texts(const std::string& path, std::span<const std::string>
 }
 
 std::vector<std::string> Location::read_texts(const std::string& path) const {
-  Dataset dataset = open_dataset(path);
-  Datatype stored(KEEL_HDF5(dataset.name(), H5Dget_type(dataset.id())));
-  Dataspace space(KEEL_HDF5(dataset.name(), H5Dget_space(dataset.id())));
-  return read_strings(stored, space, dataset.name(), [&](hid_t type, void* buffer) {
-    return H5Dread(dataset.id(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer);
-  });
+  const Dataset dataset = open_dataset(path);
+  const std::string& subject = dataset.name();
+  const Datatype stored(KEEL_HDF5(subject, H5Dget_type(dataset.id())));
+  if (!stored.is_text()) throw input_error("{}: holds {}, but a text is needed", subject, stored.description());
+  const uint64_t n = dataset.elements();
+  std::vector<std::string> texts(n);
+  if (n == 0) return texts;
+  auto read = [&](void* to) {
+    KEEL_HDF5(subject, H5Dread(dataset.id(), stored.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, to));
+  };
+  if (stored.is_variable_text()) {
+    std::vector<char*> pointers(n, nullptr);
+    read(pointers.data());
+    for (uint64_t i = 0; i < n; ++i)
+      if (pointers[i]) texts[i] = pointers[i];
+    const Dataspace space(KEEL_HDF5(subject, H5Dget_space(dataset.id())));
+    KEEL_HDF5(subject, H5Dvlen_reclaim(stored.id(), space.id(), H5P_DEFAULT, pointers.data()));
+    return texts;
+  }
+  const uint64_t bytes = stored.bytes();
+  std::vector<char> buffer(n * bytes);
+  read(buffer.data());
+  for (uint64_t i = 0; i < n; ++i) {
+    const char* begin = buffer.data() + i * bytes;
+    texts[i].assign(begin, std::find(begin, begin + bytes, '\0'));
+  }
+  return texts;
 }
 
 std::string Location::read_text(const std::string& path) const {

@@ -84,7 +84,9 @@ void put_aside(const std::string& path, const std::string& reason) {
 Telemetry::Telemetry(IoThread& io, std::string path, int64_t last_step, uint64_t rows_per_block)
     : io_(io), path_(std::move(path)), rows_per_block_(std::max<uint64_t>(1, rows_per_block)), last_step_(last_step) {
   try {
-    cut_after(last_step);
+    io_.run([&](IoContext& context) {
+      if (std::filesystem::exists(path_)) cut_file(context, path_, last_step);
+    });
   } catch (const Error& error) {
     put_aside(path_, error.what());
   }
@@ -170,19 +172,6 @@ void Telemetry::write_block(IoContext& context, const std::string& path, const A
         array.values);
   }
   file.close();
-}
-
-void Telemetry::cut_after(int64_t step) {
-  last_step_ = step;
-  for (auto& [name, array] : arrays_) {
-    const auto kept = size_t(std::upper_bound(array.steps.begin(), array.steps.end(), step) - array.steps.begin());
-    array.steps.resize(kept);
-    std::visit([&](auto& values) { values.resize(kept * product(array.dims)); }, array.values);
-    array.last_step = std::min(array.last_step, step);
-  }
-  io_.run([&](IoContext& context) {
-    if (std::filesystem::exists(path_)) cut_file(context, path_, step);
-  });
 }
 
 }  // namespace keel::io

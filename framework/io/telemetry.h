@@ -36,8 +36,6 @@ class Telemetry {
   void append(const std::string& name, int64_t step, std::span<const int64_t> values);
   // Hands the waiting rows to the I/O thread.
   void flush();
-  // For a rollback: forgets the rows after `step`, in memory and in the file.
-  void cut_after(int64_t step);
 
  private:
   struct Array {

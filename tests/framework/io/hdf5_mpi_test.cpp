@@ -42,31 +42,29 @@ class SharedFile : public ::testing::Test {
 
 // CASES R40: two rows, one per rank while they last; the other ranks take part with nothing.
 TEST_F(SharedFile, TwoRowsFromAnyNumberOfRanks) {
-  for (Transfer transfer : {Transfer::collective, Transfer::independent}) {
-    const std::string path = directory_ + "/rows.h5";
-    run([&](IoContext& c) {
-      File file = File::create(c, path, together());
-      Dataset dataset = file.create_dataset<float>("x", Dims{2, 3}, {.fill = false});
-      for (uint64_t round = 0; round < uint64_t(2 + ranks_ - 1) / ranks_; ++round) {  // the same on every rank
-        const uint64_t row = round * ranks_ + rank_;
-        const bool mine = row < 2;
-        std::vector<float> values;
-        if (mine) values = {row * 10.f, row * 10.f + 1, row * 10.f + 2};
-        dataset.write<float>(values, mine ? Slab{{row, 0}, {1, 3}} : Slab{{0, 0}, {0, 0}}, transfer);
-      }
-      dataset.close(), file.close();
-    });
-    MPI_Barrier(MPI_COMM_WORLD);
-    auto values = run([&](IoContext& c) {  // each rank on its own, as any reader would
-      File file = File::open(c, path, Access::read);
-      return file.open_dataset("x").read_all<float>();
-    });
-    EXPECT_EQ(values, (std::vector<float>{0, 1, 2, 10, 11, 12}));
-    MPI_Barrier(MPI_COMM_WORLD);
-  }
+  const std::string path = directory_ + "/rows.h5";
+  run([&](IoContext& c) {
+    File file = File::create(c, path, together());
+    Dataset dataset = file.create_dataset<float>("x", Dims{2, 3}, {.fill = false});
+    for (uint64_t round = 0; round < uint64_t(2 + ranks_ - 1) / ranks_; ++round) {  // the same on every rank
+      const uint64_t row = round * ranks_ + rank_;
+      const bool mine = row < 2;
+      std::vector<float> values;
+      if (mine) values = {row * 10.f, row * 10.f + 1, row * 10.f + 2};
+      dataset.write<float>(values, mine ? Slab{{row, 0}, {1, 3}} : Slab{{0, 0}, {0, 0}});
+    }
+    dataset.close(), file.close();
+  });
+  MPI_Barrier(MPI_COMM_WORLD);
+  auto values = run([&](IoContext& c) {  // each rank on its own, as any reader would
+    File file = File::open(c, path, Access::read);
+    return file.open_dataset("x").read_all<float>();
+  });
+  EXPECT_EQ(values, (std::vector<float>{0, 1, 2, 10, 11, 12}));
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
-TEST_F(SharedFile, CollectiveReadWithAndWithoutElements) {
+TEST_F(SharedFile, PartsReadWithAndWithoutElements) {
   const std::string path = directory_ + "/read.h5";
   const uint64_t n = 1000;
   run([&](IoContext& c) {
@@ -74,19 +72,19 @@ TEST_F(SharedFile, CollectiveReadWithAndWithoutElements) {
     Dataset dataset = file.create_dataset<int64_t>("x", Dims{n}, {.fill = false});
     std::vector<int64_t> all(rank_ == 0 ? n : 0);
     std::iota(all.begin(), all.end(), 0);
-    dataset.write<int64_t>(all, rank_ == 0 ? Slab{{0}, {n}} : Slab{{0}, {0}}, Transfer::collective);
+    dataset.write<int64_t>(all, rank_ == 0 ? Slab{{0}, {n}} : Slab{{0}, {0}});
     dataset.close(), file.close();
     File again = File::open(c, path, Access::read, together());
     Dataset stored = again.open_dataset("x");
     const uint64_t first = n * rank_ / ranks_, last = rank_ == ranks_ - 1 ? first : n * (rank_ + 1) / ranks_;
     std::vector<int64_t> part(last - first);  // nothing on the last rank
-    stored.read<int64_t>(part, {{first}, {part.size()}}, Transfer::collective);
+    stored.read<int64_t>(part, {{first}, {part.size()}});
     for (uint64_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], int64_t(first + i));
   });
 }
 
 // MPI-IO takes less than 2 GiB at once; here 28 bytes.
-TEST_F(SharedFile, LargeTransfersGoInPiecesAndCollectiveOnesAreRefused) {
+TEST_F(SharedFile, LargeTransfersGoInPieces) {
   const std::string path = directory_ + "/large.h5";
   run([&](IoContext& c) {
     FileOptions options = together();
@@ -99,9 +97,6 @@ TEST_F(SharedFile, LargeTransfersGoInPiecesAndCollectiveOnesAreRefused) {
     dataset.write<float>(values, mine);
     dataset.read<float>(back, mine);
     EXPECT_EQ(back, values);
-    EXPECT_THAT(message_of([&] { dataset.write<float>(values, mine, Transfer::collective); }),
-                HasSubstr("48 B in one collective transfer, and MPI-IO takes 28 B"));
-    EXPECT_THAT(message_of([&] { dataset.read<float>(back, mine, Transfer::collective); }), HasSubstr("in parts"));
     dataset.close(), file.close();
     options.largest_transfer_bytes = 2;  // less than one element: no piece is small enough
     File small = File::open(c, path, Access::read_write, options);
@@ -121,8 +116,6 @@ TEST_F(SharedFile, WholeValuesAreRankZeros) {
     file.write_scalar<int64_t>("state/step", 100 + rank_);  // what the others hold must not matter
     file.write_text("config", rank_ == 0 ? "seed: 1\n" : "seed: 2\n");
     file.write_texts("names", std::vector<std::string>{"q", "kay"});
-    file.write_attribute("format", "keel");
-    file.write_attribute<uint32_t>("version", 1);
     file.close();
   });
   MPI_Barrier(MPI_COMM_WORLD);
@@ -131,8 +124,6 @@ TEST_F(SharedFile, WholeValuesAreRankZeros) {
     EXPECT_EQ(file.read_scalar<int64_t>("state/step"), 100);
     EXPECT_EQ(file.read_text("config"), "seed: 1\n");
     EXPECT_EQ(file.read_texts("names")[1], "kay");
-    EXPECT_EQ(file.read_text_attribute("format"), "keel");
-    EXPECT_EQ(file.read_attribute<uint32_t>("version"), 1u);
   });
 }
 
@@ -174,7 +165,7 @@ TEST_F(SharedFile, AFullDiskIsFoundBeforeAnyRankWrites) {
       Dataset dataset = file.create_dataset<float>("x", Dims{elements}, {.fill = false});
       if (rank_ == 0) reserve_disk(path, dataset.file_offset_bytes() + elements * 4);
       const uint64_t first = elements * rank_ / ranks_, last = elements * (rank_ + 1) / ranks_;
-      dataset.write<float>(std::vector<float>(last - first, 1), {{first}, {last - first}}, Transfer::collective);
+      dataset.write<float>(std::vector<float>(last - first, 1), {{first}, {last - first}});
       dataset.close(), file.close();
     });
     MPI_Barrier(MPI_COMM_WORLD);

@@ -53,8 +53,6 @@ TYPED_TEST(Hdf5Types, ExtremesSurviveAndOtherTypesAreRefused) {
     File file = File::create(c, path);
     file.create_dataset<T>("deep/in/values", Dims{2, 2}).template write<T>(values);
     file.write_scalar<T>("scalar", values[0]);
-    file.write_attribute<T>("largest", T(3));
-    file.write_attribute<T>("largest", values[1]);  // replaces
     file.close();
   });
   this->run([&](IoContext& c) {
@@ -63,11 +61,9 @@ TYPED_TEST(Hdf5Types, ExtremesSurviveAndOtherTypesAreRefused) {
     EXPECT_EQ(dataset.dims(), (Dims{2, 2}));
     EXPECT_EQ(dataset.template read_all<T>(), values);
     EXPECT_EQ(file.read_scalar<T>("scalar"), values[0]);
-    EXPECT_EQ(file.read_attribute<T>("largest"), values[1]);
     using Other = std::conditional_t<std::same_as<T, int32_t>, uint32_t, int32_t>;
     EXPECT_THAT(message_of([&] { dataset.template read_all<Other>(); }), HasSubstr("deep/in/values: holds "));
     EXPECT_THAT(message_of([&] { file.read_scalar<Other>("scalar"); }), HasSubstr("scalar: holds "));
-    EXPECT_THAT(message_of([&] { file.read_attribute<Other>("largest"); }), HasSubstr("@largest: holds "));
   });
 }
 
@@ -133,11 +129,8 @@ TEST_F(Hdf5, TextsOfEveryKind) {
     file.write_text("empty", "");
     file.write_texts("names", std::vector<std::string>{"q", "", "a longer one"});
     file.write_texts("none", {});
-    file.write_attribute("format", "keel");
-    file.write_attribute("nothing", "");
     EXPECT_THAT(message_of([&] { file.write_text("bad", std::string("a\0b", 3)); }),
                 HasSubstr("bad: a text with a NUL"));
-    EXPECT_THAT(message_of([&] { file.write_attribute("big", large); }), HasSubstr("too many for an attribute"));
     file.close();
   });
   run([&](IoContext& c) {
@@ -147,13 +140,10 @@ TEST_F(Hdf5, TextsOfEveryKind) {
     EXPECT_EQ(file.read_text("empty"), "");
     EXPECT_THAT(file.read_texts("names"), ElementsAre("q", "", "a longer one"));
     EXPECT_TRUE(file.read_texts("none").empty());
-    EXPECT_EQ(file.read_text_attribute("format"), "keel");
-    EXPECT_EQ(file.read_text_attribute("nothing"), "");
     EXPECT_THAT(file.names(), ElementsAre("config", "empty", "large", "names", "none"));
     EXPECT_THAT(message_of([&] { file.read_text("names"); }), HasSubstr("names: holds 3 texts"));
     EXPECT_THAT(message_of([&] { file.read_scalar<float>("config"); }), HasSubstr("holds a text, but float32"));
     EXPECT_THAT(message_of([&] { file.read_text("absent/config"); }), HasSubstr("absent/config: there is no such"));
-    EXPECT_THAT(message_of([&] { file.read_text_attribute("absent"); }), HasSubstr("@absent: there is no such"));
   });
 }
 
@@ -163,13 +153,10 @@ TEST_F(Hdf5, ReadsTextsOfVariableLengthThatOthersWrite) {
     hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
     H5Tset_size(type, H5T_VARIABLE);
     hid_t dataset = H5Dcreate2(file.id(), "text", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    hid_t attribute = H5Acreate2(file.id(), "text", type, space, H5P_DEFAULT, H5P_DEFAULT);
     const char* text = "of any length";
     H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &text);
-    H5Awrite(attribute, type, &text);
-    H5Dclose(dataset), H5Aclose(attribute), H5Sclose(space), H5Tclose(type);
+    H5Dclose(dataset), H5Sclose(space), H5Tclose(type);
     EXPECT_EQ(file.read_text("text"), text);
-    EXPECT_EQ(file.read_text_attribute("text"), text);
   });
 }
 
