@@ -77,6 +77,17 @@ void Attention::forward(Tensor y, Tensor x, const Positions& positions, BatchSha
   output.forward(y, saved.out, context);
 }
 
+void Attention::observe_gains(const ops::HeadGains& gains, double bound_factor) const {
+  auto weight_of = [](const Parameter* parameter) { return parameter ? parameter->compute : Tensor(); };
+  ops::head_gains(gains, {.q = weight_of(qk_norm.q_weight),
+                          .k = weight_of(qk_norm.k_weight),
+                          .scale = weight_of(logit_scale),
+                          .head_dim = spec.head_dim,
+                          .shift = qk_norm.pass().zero_centered ? 1.f : 0.f,
+                          .initial_scale = float(spec.initial_scale),
+                          .factor = float(bound_factor)});
+}
+
 void Attention::backward(Tensor dx, Tensor dy, Tensor x, const Positions& positions, BatchShape batch,
                          const Saved& saved, Context& context) const {
   const int64_t n = batch.tokens(), d = spec.head_dim, H = heads(), G = kv_heads();

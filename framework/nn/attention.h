@@ -8,6 +8,7 @@
 #include "framework/nn/linear.h"
 #include "framework/nn/qk_norm.h"
 #include "framework/ops/attention.h"
+#include "framework/ops/head_gains.h"
 
 namespace keel::nn {
 
@@ -65,6 +66,9 @@ class Attention {
                const AttentionTelemetry& telemetry, Context& context) const;
   void backward(Tensor dx, Tensor dy, Tensor x, const Positions& positions, BatchShape batch, const Saved& saved,
                 Context& context) const;
+
+  // What bounds the logits of the next forward pass; bound_factor: HeadGainWeights::factor.
+  void observe_gains(const ops::HeadGains& gains, double bound_factor) const;
 
   // This rank's heads, read off the shards.
   int64_t heads() const { return qkv.weights[0]->local[0] / spec.head_dim; }

@@ -7,6 +7,7 @@
 #include "framework/ops/cross_entropy_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/ops/embedding_cuda.h"
+#include "framework/ops/head_gains_cuda.h"
 #include "framework/ops/logit_scale_cuda.h"
 #include "framework/ops/matmul_cuda.h"
 #include "framework/ops/norm_cuda.h"
@@ -85,6 +86,9 @@ void embedding_forward(Tensor, ConstTensor, ConstTensor, int64_t, float) {
   refuse();
 }
 void embedding_backward(Tensor, ConstTensor, ConstTensor, int64_t, float) {
+  refuse();
+}
+void head_gains(const HeadGains&, const HeadGainWeights&) {
   refuse();
 }
 void logit_scale_forward(Tensor, ConstTensor, float) {

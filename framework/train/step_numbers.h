@@ -33,7 +33,8 @@ class StepNumbers {
   Pair change;    // [1 + L] fp64: squares of the update, over all ranks: optim::Adamw
   Pair values;    // [4] fp64: of ops::update_gate
   Pair gate;      // [2] fp32: of ops::update_gate
-  Pair largest_logit, entropy, q_squares, k_squares;  // [tensor ranks, L, heads of a rank] fp32, over the data axis
+  // nn::ModelTelemetry over the data axis: [tensor ranks, L, heads of a rank] fp32.
+  Pair largest_logit, logit_bound, q_gain, k_gain, logit_scale, entropy, q_squares, k_squares;
 };
 
 }  // namespace keel::train

@@ -40,8 +40,10 @@ struct StepReport {
   // Per layer and head of the whole model, [L, H] row-major.
   int64_t layers = 0, heads = 0;
   std::vector<float> largest_logit;
-  // Telemetry steps only, else empty. kv_rms: [L, G of the whole model].
+  std::vector<float> logit_bound;  // ops/head_gains.h; empty where the model has none
+  // Telemetry steps only, else empty; what is of keys [L, G of the whole model].
   std::vector<float> entropy, q_rms, k_rms;
+  std::vector<float> q_gain, k_gain, logit_scale;  // as logit_bound
 
   float largest() const {
     float largest = 0;

@@ -199,7 +199,14 @@ void Trainer::reduce() {
 void Trainer::observe_heads() {
   const nn::ModelTelemetry& own = model_.telemetry();
   heads_.gather(numbers_.largest_logit.device, own.largest_logit, comm::Reduction::max);
+  const bool bounded = own.logit_bound.defined();
+  if (bounded) heads_.gather(numbers_.logit_bound.device, own.logit_bound, comm::Reduction::max);
   if (!telemetry_step_) return;
+  if (bounded) {
+    heads_.gather(numbers_.q_gain.device, own.q_gain, comm::Reduction::max);
+    heads_.gather(numbers_.k_gain.device, own.k_gain, comm::Reduction::max);
+    heads_.gather(numbers_.logit_scale.device, own.logit_scale, comm::Reduction::max);
+  }
   heads_.gather(numbers_.entropy.device, own.entropy, comm::Reduction::sum);
   heads_.gather(numbers_.q_squares.device, own.q_squares, comm::Reduction::sum);
   heads_.gather(numbers_.k_squares.device, own.k_squares, comm::Reduction::sum);
@@ -259,8 +266,17 @@ void Trainer::read_heads(StepReport& report) const {
   report.layers = own.largest_logit.size(0);
   report.heads = own.heads;
   HeadStatistics::arrange(report.largest_logit, numbers_.largest_logit.host, own.heads);
-  for (std::vector<float>* values : {&report.entropy, &report.q_rms, &report.k_rms}) values->clear();
+  for (std::vector<float>* values : {&report.logit_bound, &report.entropy, &report.q_rms, &report.k_rms, &report.q_gain,
+                                     &report.k_gain, &report.logit_scale})
+    values->clear();
+  const bool bounded = own.logit_bound.defined();
+  if (bounded) HeadStatistics::arrange(report.logit_bound, numbers_.logit_bound.host, own.heads);
   if (!telemetry_step_) return;
+  if (bounded) {
+    HeadStatistics::arrange(report.q_gain, numbers_.q_gain.host, own.heads);
+    HeadStatistics::arrange(report.k_gain, numbers_.k_gain.host, own.kv_heads);
+    HeadStatistics::arrange(report.logit_scale, numbers_.logit_scale.host, own.heads);
+  }
   HeadStatistics::arrange(report.entropy, numbers_.entropy.host, own.heads);
   for (float& entropy : report.entropy) entropy /= float(report.tokens);
   HeadStatistics::arrange(report.q_rms, numbers_.q_squares.host, own.heads);

@@ -1,10 +1,12 @@
 #include "models/decoder/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/ops/elementwise.h"
 #include "framework/tensor/copy.h"
 #include "models/decoder/block_specs.h"
+#include "models/decoder/bounds.h"
 #include "models/decoder/parallelize.h"
 
 namespace keel::models {
@@ -16,6 +18,7 @@ Decoder::Decoder(const DecoderConfig& config) : config_(config) {
     blocks_.push_back(std::make_unique<nn::TransformerBlock>(parameters_, block_spec(config, layer)));
   }
   first_parameter_.push_back(parameters_.all().size());
+  for (int64_t layer = 0; layer < config.layers; ++layer) bound_factors_.push_back(bound_factor(config, layer));
   for (int64_t layer = 0; layer < config.layers; ++layer)
     for (size_t i = first_parameter_[size_t(layer)]; i < first_parameter_[size_t(layer) + 1]; ++i) {
       nn::ParameterSpec& spec = parameters_.all()[i].spec;
@@ -97,8 +100,17 @@ void Decoder::take_memory(const DecoderLayout& layout) {
   largest_logit_place_ = OwnedTensor(heads, DType::i64, device);
   entropy_ = OwnedTensor(heads, DType::f32, device);
   q_squares_ = OwnedTensor(heads, DType::f32, device);
-  k_squares_ = OwnedTensor({config_.layers, blocks_[0]->attention.kv_heads()}, DType::f32, device);
+  const Shape kv_heads = {config_.layers, blocks_[0]->attention.kv_heads()};
+  k_squares_ = OwnedTensor(kv_heads, DType::f32, device);
+  if (std::ranges::any_of(bound_factors_, [](double factor) { return factor > 0; })) {
+    for (OwnedTensor* gains : {&logit_bound_, &q_gain_, &logit_scale_}) *gains = OwnedTensor(heads, DType::f32, device);
+    k_gain_ = OwnedTensor(kv_heads, DType::f32, device);
+  }
   telemetry_ = {.largest_logit = largest_logit_,
+                .logit_bound = logit_bound_,
+                .q_gain = q_gain_,
+                .k_gain = k_gain_,
+                .logit_scale = logit_scale_,
                 .largest_logit_place = largest_logit_place_,
                 .entropy = entropy_,
                 .q_squares = q_squares_,
@@ -119,6 +131,11 @@ void Decoder::begin_step() {
   for (const Tensor& statistic : {telemetry_.largest_logit, telemetry_.largest_logit_place, telemetry_.entropy,
                                   telemetry_.q_squares, telemetry_.k_squares})
     zero(statistic);
+  for (int64_t layer = 0; logit_bound_.tensor.defined() && layer < config_.layers; ++layer) {
+    auto row = [layer](const Tensor& rows) { return rows.slice(0, layer, layer + 1); };
+    blocks_[size_t(layer)]->attention.observe_gains({row(q_gain_), row(k_gain_), row(logit_scale_), row(logit_bound_)},
+                                                    bound_factors_[size_t(layer)]);
+  }
   probe_.begin_step();
 }
 

@@ -5,32 +5,8 @@
 #include <limits>
 
 #include "framework/tensor/copy.h"
-#include "models/decoder/bounds.h"
 
 namespace keel::models {
-namespace {
-
-constexpr float kUnbounded = std::numeric_limits<float>::infinity();
-
-float largest(std::span<const float> weights, float shift) {
-  float largest = 0;
-  for (float w : weights) largest = std::max(largest, std::abs(w + shift));
-  return largest;
-}
-
-// The largest of each row of `width` weights; a weight of one row is every head's, and no weight is a gain of 1.
-void largest_of_rows(std::span<float> rows, int64_t width, const nn::Parameter* weight, float shift,
-                     std::vector<float>& host) {
-  std::fill(rows.begin(), rows.end(), 1.f);
-  if (!weight) return;
-  host.resize(size_t(weight->local.elements()));
-  copy(Tensor(host.data(), weight->local, DType::f32), weight->compute);
-  const bool shared = weight->local.elements() == width;
-  for (size_t i = 0; i < rows.size(); ++i)
-    rows[i] = largest(std::span(host).subspan(shared ? 0 : i * size_t(width), size_t(width)), shift);
-}
-
-}  // namespace
 
 TelemetryHook::TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files)
     : decoder_(decoder),
@@ -41,18 +17,13 @@ TelemetryHook::TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunF
       pieces_(parallel::pieces_of(decoder.parameters(), mesh.data_position())),
       layers_(decoder.config().layers) {
   const nn::Attention& attention = decoder.blocks()[0]->attention;
-  const Shape heads = {layers_, attention.heads()};
-  for (OwnedTensor* tensor : {&bounds_, &q_gains_, &scales_}) *tensor = OwnedTensor(heads, DType::f32);
-  k_gains_ = OwnedTensor({layers_, attention.kv_heads()}, DType::f32);
-  for (int64_t layer = 0; layer < layers_; ++layer) factors_.push_back(bound_factor(decoder.config(), layer));
-  bounded_ = std::any_of(factors_.begin(), factors_.end(), [](double factor) { return factor > 0; });
   rounded_ = std::ranges::any_of(decoder.parameters().arenas(),
                                  [](const nn::ParameterArena& arena) { return arena.compute_dtype == DType::bf16; });
   const int64_t d = attention.spec.head_dim, all = decoder.telemetry().heads, all_kv = decoder.telemetry().kv_heads;
-  add_gains("q_gain_gradient", [](const nn::Attention& a) { return a.qk_norm.q_weight; }, {d, heads[1], all});
+  add_gains("q_gain_gradient", [](const nn::Attention& a) { return a.qk_norm.q_weight; }, {d, attention.heads(), all});
   add_gains("k_gain_gradient", [](const nn::Attention& a) { return a.qk_norm.k_weight; },
             {d, attention.kv_heads(), all_kv});
-  add_gains("logit_scale_gradient", [](const nn::Attention& a) { return a.logit_scale; }, {1, heads[1], all});
+  add_gains("logit_scale_gradient", [](const nn::Attention& a) { return a.logit_scale; }, {1, attention.heads(), all});
 }
 
 template <class WeightOf>
@@ -69,19 +40,14 @@ void TelemetryHook::add_gains(const char* name, WeightOf weight_of, const HeadRo
   gains_.push_back(std::move(gains));
 }
 
-void TelemetryHook::read_gains() {
-  for (int64_t layer = 0; bounded_ && layer < layers_; ++layer) read_gains(layer);
-}
-
-train::Verdict TelemetryHook::after_step(const train::StepReport&, const train::Verdict&, const train::Progress&) {
-  read_gains();
-  return {};
-}
-
 train::Verdict TelemetryHook::judge(const train::StepReport& report) {
-  if (bounded_) record_bounds(report);
+  if (!report.logit_bound.empty()) record_bounds(report);
   if (report.entropy.empty()) return {};  // no telemetry step
-  if (bounded_) record_gains(report.step);
+  if (!report.logit_bound.empty()) {
+    files_.telemetry("q_gain", report.step, layers_, report.q_gain);
+    files_.telemetry("k_gain", report.step, layers_, report.k_gain);
+    files_.telemetry("logit_scale", report.step, layers_, report.logit_scale);
+  }
   for (const Gains& gains : gains_) record_gradient(report.step, gains);
   record_places(report);
   record_matrices(report);
@@ -90,36 +56,13 @@ train::Verdict TelemetryHook::judge(const train::StepReport& report) {
   return {};
 }
 
-void TelemetryHook::read_gains(int64_t layer) {
-  const nn::Attention& attention = decoder_.blocks()[size_t(layer)]->attention;
-  const int64_t H = attention.heads(), G = attention.kv_heads(), d = attention.spec.head_dim;
-  const auto shift = float(attention.qk_norm.pass().zero_centered);
-  float* q = q_gains_.tensor.as<float>() + layer * H;
-  float* k = k_gains_.tensor.as<float>() + layer * G;
-  float* scale = scales_.tensor.as<float>() + layer * H;
-  largest_of_rows({q, size_t(H)}, d, attention.qk_norm.q_weight, shift, weights_);
-  largest_of_rows({k, size_t(G)}, d, attention.qk_norm.k_weight, shift, weights_);
-  largest_of_rows({scale, size_t(H)}, 1, attention.logit_scale, 0, weights_);
-  // A rank that owns a query head holds the gains of the KV head that it meets.
-  float* bounds = bounds_.tensor.as<float>() + layer * H;
-  const auto factor = float(factors_[size_t(layer)]);
-  for (int64_t h = 0; h < H; ++h) bounds[h] = factor > 0 ? factor * scale[h] * q[h] * k[h / (H / G)] : kUnbounded;
-  for (int64_t h = 0; h < H; ++h) scale[h] *= float(std::abs(attention.spec.initial_scale));
-}
-
 void TelemetryHook::record_bounds(const train::StepReport& report) {
-  record("logit_bound", report.step, bounds_, report.heads, comm::Reduction::max);
+  files_.telemetry("logit_bound", report.step, layers_, report.logit_bound);
   double used = 0;
-  for (size_t head = 0; head < whole_.size(); ++head)
-    if (std::isfinite(whole_[head])) used = std::max(used, double(report.largest_logit[head]) / whole_[head]);
+  for (size_t head = 0; head < report.logit_bound.size(); ++head)
+    if (std::isfinite(report.logit_bound[head]))
+      used = std::max(used, double(report.largest_logit[head]) / report.logit_bound[head]);
   files_.step_value("bound_used", used);
-}
-
-void TelemetryHook::record_gains(int64_t step) {
-  const AttentionConfig& attention = decoder_.config().attention;
-  record("q_gain", step, q_gains_, attention.heads, comm::Reduction::max);
-  record("k_gain", step, k_gains_, decoder_.config().kv_heads(), comm::Reduction::max);
-  record("logit_scale", step, scales_, attention.heads, comm::Reduction::max);
 }
 
 // Of a gain's gradient every rank sums the squares of what its pieces hold.
@@ -217,12 +160,6 @@ void TelemetryHook::record_parallel(int64_t step) {
   collect(whole_, probe.parallel(), heads);
   for (size_t i = 0; i < whole_.size(); ++i) whole_[i] /= pairs[i / size_t(heads)];
   files_.telemetry("parallel", step, layers_, whole_);
-}
-
-void TelemetryHook::record(const std::string& name, int64_t step, ConstTensor own, int64_t width,
-                           comm::Reduction reduction) {
-  heads_.collect(whole_, own, width, reduction);
-  files_.telemetry(name, step, layers_, whole_);
 }
 
 }  // namespace keel::models

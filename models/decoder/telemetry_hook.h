@@ -32,20 +32,13 @@ namespace keel::models {
 
 class TelemetryHook : public train::Hook {
  public:
-  // All outlive this. Comes after every hook that changes weights: it reads the gains of a step when the one before
-  // ends.
+  // All outlive this.
   TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files);
 
-  void start(const train::Progress&) override { read_gains(); }
   train::Verdict judge(const train::StepReport& report) override;
-  train::Verdict after_step(const train::StepReport&, const train::Verdict&, const train::Progress&) override;
 
  private:
-  // For the next step's report: by then its update has changed them.
-  void read_gains();
-  void read_gains(int64_t layer);
   void record_bounds(const train::StepReport& report);
-  void record_gains(int64_t step);
   void record_places(const train::StepReport& report);
   void record_matrices(const train::StepReport& report);
   void record_stream(int64_t step);
@@ -53,8 +46,6 @@ class TelemetryHook : public train::Hook {
   // What the probe summed of each layer, over the data axis.
   template <class T>
   void collect(std::vector<T>& whole, ConstTensor own, int64_t width);
-  // One array of this rank to the file.
-  void record(const std::string& name, int64_t step, ConstTensor own, int64_t width, comm::Reduction reduction);
   // How a weight of heads lies: elements of a head, this rank's heads, the model's; 1 and 1 where they share it.
   struct HeadRows {
     int64_t elements, own, all;
@@ -75,12 +66,9 @@ class TelemetryHook : public train::Hook {
   train::LayerStatistics matrices_;
   std::vector<optim::Span> pieces_;
   int64_t layers_;
-  std::vector<double> factors_;                      // [L]: bound_factor
-  bool bounded_;                                     // whether any layer has a bound
-  bool rounded_;                                     // whether products read bf16
-  OwnedTensor bounds_, q_gains_, k_gains_, scales_;  // of this rank's heads, [L, H], [L, H], [L, G], [L, H]
+  bool rounded_;  // whether products read bf16
   std::vector<Gains> gains_;
-  std::vector<float> whole_, weights_;
+  std::vector<float> whole_;
 };
 
 }  // namespace keel::models
