@@ -26,7 +26,6 @@ class Tiling {
   int64_t tiles() const { return (rows_ + rows_per_tile_ - 1) / rows_per_tile_; }
   int64_t first_row(int64_t tile) const { return tile * rows_per_tile_; }
   int64_t rows(int64_t tile) const { return std::min(rows_per_tile_, rows_ - first_row(tile)); }
-  int64_t row_elements() const { return row_elements_; }
   // Of the flattened logical tensor.
   int64_t begin(int64_t tile) const { return first_row(tile) * row_elements_; }
   int64_t elements(int64_t tile) const { return rows(tile) * row_elements_; }
@@ -41,7 +40,7 @@ struct RunState {
   std::string config;            // resolved, YAML
   std::string environment;       // JSON
   std::string data_fingerprint;  // data::Dataset::fingerprint_text
-  std::string qk_norm;           // "rms, head, per_head, ...": what loading compares first
+  std::string qk_norm;           // "rms, scope head, weight per_head, ...": what loading compares first
   std::string hooks;             // JSON
   train::Probe probe;            // empty where the file has none
   bool weights_only = false;

@@ -56,16 +56,17 @@ std::optional<std::string> CheckpointHook::find(const Rollback& rollback, const 
   return resume;
 }
 
-std::vector<std::string> CheckpointHook::load(const std::string& path) {
+CheckpointHook::Changes CheckpointHook::load(const std::string& path) {
   const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
   parts_.world.stand_at(0, "loading");
   confirm_on_all_ranks(parts_.world, path);
-  std::vector<std::string> changes;
+  Changes changes;
   RunState stored;
   together(parts_.world, [&] {
     const Contents contents = read_contents(parts_.io, path, options_.time_limit_seconds);
     stored = contents.state;
-    changes = options_.compare_configs(contents.state.config);
+    changes.config = options_.compare_configs(contents.state.config);
+    if (options_.compare_environments) changes.environment = options_.compare_environments(contents.state.environment);
     data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
     read_tensors(parts_.io, path, tensors(), options_.qk_norm, options_.time_limit_seconds);
     parts_.trainer.progress() = contents.state.progress;
@@ -74,7 +75,7 @@ std::vector<std::string> CheckpointHook::load(const std::string& path) {
   parts_.trainer.weights_changed();
   check_probe(stored, path);
   const int64_t step = parts_.trainer.progress().step;
-  if (is_own(path)) saved_step_ = step;
+  if (is_own(path)) saved_step_ = step, saved_whole_ = true;
   if (parts_.world.rank() == 0) set_aside_after(options_.directory, step);
   return changes;
 }
@@ -89,8 +90,7 @@ void CheckpointHook::check_probe(const RunState& state, const std::string& path)
   if (rank == parts_.world.size()) return;
   throw input_error(
       "{}: the loaded weights give the loss {:.6f} on the {} tokens stored with them, and gave {:.6f} when they were "
-      "saved "
-      "(rank {}): this program, its libraries or this machine compute something else",
+      "saved (rank {}): this program, its libraries or this machine compute something else",
       path, comm::all_reduce_value(parts_.world, rank == parts_.world.rank() ? loss : 0.0), stored.tokens.size(),
       stored.loss, rank);
 }
@@ -119,14 +119,18 @@ train::Verdict CheckpointHook::after_step(const train::StepReport& report, const
 // A run that stopped on instability, or goes back, keeps its last good file; one that was stopped early is saved
 // whatever `final` says, or its work would be lost.
 void CheckpointHook::finish(const train::Progress& progress, const train::Ending& ending) {
-  finish_save();
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                             std::chrono::duration<double>(options_.final_save_limit_seconds));
+  finish_save(deadline);
   const bool sound = ending.outcome == train::Outcome::done || ending.outcome == train::Outcome::saved_early;
   const bool wanted = options_.final || progress.step < options_.total_steps;
-  if (!wanted || !sound || saved_step_ == progress.step) return;
+  const bool goes_on = ending.outcome == train::Outcome::saved_early;
+  if (!wanted || !sound || (saved_step_ == progress.step && (saved_whole_ || !goes_on))) return;
   options_.max_failed = 1;
-  if (ending.outcome == train::Outcome::saved_early) options_.weights_only = false;
+  if (goes_on) options_.weights_only = false;
   start_save(progress, false);
-  finish_save();
+  finish_save(deadline);
 }
 
 RunState CheckpointHook::state_at(const train::Progress& progress) {
@@ -148,7 +152,7 @@ void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
   const auto begin = std::chrono::steady_clock::now();
   LocalTensors tensors = this->tensors();
   tensors.weights_only = options_.weights_only;
-  if (copied || tensors.parameters.arenas().front().master.device().kind == DeviceKind::cuda) {
+  if (copied || tensors.parameters.device().kind == DeviceKind::cuda) {
     snapshot_.take(tensors);
     tensors.snapshot = &snapshot_;
   }
@@ -162,7 +166,9 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
   const auto begin = std::chrono::steady_clock::now();
   comm::Communicator& saves = parts_.saves;
   saves.stand_at(state.progress.step, "saving");
-  Saved saved{.path = options_.directory + "/" + file_name(state.progress.step), .step = state.progress.step};
+  Saved saved{.path = options_.directory + "/" + file_name(state.progress.step),
+              .step = state.progress.step,
+              .whole = !state.weights_only};
   together(saves, [&] {
     if (saves.rank() == 0) io::create_directories(options_.directory);
   });
@@ -172,7 +178,10 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
                                   .mpi_hints = options_.mpi_hints,
                                   .parts = options_.parts,
                                   .io_limit_seconds = options_.time_limit_seconds});
-  if (saves.rank() == 0) remove_old(options_.directory, saved.step, options_.retention);
+  // All ranks wait, or those that do not would be in the next step's exchanges while rank 0 still removes files.
+  together(saves, [&] {
+    if (saves.rank() == 0) remove_old(options_.directory, saved.step, options_.retention);
+  });
   saved.seconds = seconds_since(begin);
   return saved;
 }
@@ -180,12 +189,18 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
 // Waits for a save that is under way. All ranks see the same outcome, each after the step at which it looks.
 void CheckpointHook::collect() {
   if (!saving_.valid()) return;
+  constexpr auto kPatience = std::chrono::seconds(30);
   const auto begin = std::chrono::steady_clock::now();
-  saving_.wait();
+  while (saving_.wait_for(kPatience) == std::future_status::timeout)
+    log::info(
+        "training waits for a save to end, for {:.0f} s so far (a disk that does not answer within {:.0f} s ends "
+        "the run: checkpoint.time_limit)",
+        seconds_since(begin), options_.time_limit_seconds);
   stalled_seconds_ += seconds_since(begin);
   try {
     const Saved saved = saving_.get();
     saved_step_ = saved.step;
+    saved_whole_ = saved.whole;
     failed_in_a_row_ = 0;
     log::info("saved {} ({}, {:.2f} s, {}/s; training waited {:.3f} s)", saved.path, human_bytes(double(saved.bytes)),
               saved.seconds, human_bytes(double(saved.bytes) / saved.seconds), stalled_seconds_);
@@ -207,15 +222,14 @@ void CheckpointHook::collect() {
   }
 }
 
-void CheckpointHook::finish_save() {
+void CheckpointHook::finish_save(std::chrono::steady_clock::time_point deadline) {
   if (!saving_.valid()) return;
-  const double limit_seconds = options_.final_save_limit_seconds;
-  if (saving_.wait_for(std::chrono::duration<double>(limit_seconds)) == std::future_status::timeout)
+  if (saving_.wait_until(deadline) == std::future_status::timeout)
     comm::end_all_ranks(
         Error(ErrorKind::internal,
               fmt::format("the last save has not ended within {} s (checkpoint.final_save_limit): the newest complete "
                           "checkpoint in {} is what is kept",
-                          limit_seconds, options_.directory)));
+                          options_.final_save_limit_seconds, options_.directory)));
   collect();
 }
 

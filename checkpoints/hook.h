@@ -4,6 +4,7 @@
 // of the state, and training waits for the copy alone; its outcome is looked at after each step.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <optional>
@@ -24,8 +25,8 @@ struct CheckpointOptions {
   bool background = true;
   int64_t max_failed = 3;                        // saves in a row; the last one's error then ends the run
   double time_limit_seconds = kIoLimit_seconds;  // of one step of a save or a load
-  double final_save_limit_seconds = 600;
-  bool weights_only = false;  // but where a run is stopped early all is saved, for it to go on
+  double final_save_limit_seconds = 600;         // of all that the end waits for
+  bool weights_only = false;                     // but where a run is stopped early all is saved, for it to go on
   int64_t parts = 1;
   int64_t total_steps = 0;  // of the run: one that ends before is saved
   std::vector<std::pair<std::string, std::string>> mpi_hints;
@@ -37,6 +38,8 @@ struct CheckpointOptions {
   std::function<double(const std::string& stored)> probe_tolerance = {};
   // Throws where a stored config must not be gone on with; otherwise says in lines what changed.
   std::function<std::vector<std::string>(const std::string& stored)> compare_configs;
+  // Says in lines what of the stored environment is another one now.
+  std::function<std::vector<std::string>(const std::string& stored)> compare_environments = {};
   train::Note note = {};  // where events go
 };
 
@@ -64,9 +67,13 @@ class CheckpointHook : public train::Hook {
   std::optional<std::string> find(const std::string& resume);
   // The same after a rollback: one of its files, else where the run began.
   std::optional<std::string> find(const Rollback& rollback, const std::string& resume);
+  // What is not as it was when a checkpoint was written, in lines.
+  struct Changes {
+    std::vector<std::string> config, environment;
+  };
   // Weights, moments, progress and the other hooks' states; the probe that is stored with them must give its loss
-  // again. Returns what changed in the config since. Collective.
-  std::vector<std::string> load(const std::string& path);
+  // again. Collective.
+  Changes load(const std::string& path);
   // While an error passes: where a save does not come to its end soon, because its threads wait for a rank that is
   // gone, all ranks end with that error. Unwinding would wait for them.
   void leave(const Error& error);
@@ -83,6 +90,7 @@ class CheckpointHook : public train::Hook {
     std::string path;
     int64_t step = 0, bytes = 0;
     double seconds = 0;
+    bool whole = true;  // not weights alone
   };
   bool has_own();
   // Whether the file lies in this run's own directory, as rank 0 sees it. Collective.
@@ -92,12 +100,13 @@ class CheckpointHook : public train::Hook {
   void start_save(const train::Progress& progress, bool copied);
   Saved save(const LocalTensors& tensors, const RunState& state);
   void collect();
-  void finish_save();
+  void finish_save(std::chrono::steady_clock::time_point deadline);
   LocalTensors tensors() const;
 
   CheckpointParts parts_;
   CheckpointOptions options_;
   int64_t saved_step_ = -1;
+  bool saved_whole_ = false;
   bool due_ = false;
   Snapshot snapshot_;
   double stalled_seconds_ = 0;  // of training, by the save that is under way

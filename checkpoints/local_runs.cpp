@@ -70,24 +70,28 @@ void Snapshot::add(const float* from, int64_t to, int64_t count) {
 }
 
 void Snapshot::plan(const LocalTensors& tensors) {
+  runs_.clear();
+  pieces_.clear();
+  memory_ = {};
+  parts_ = tensors.parts();
   int64_t elements = 0;
   for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (Part part : tensors.parts())
+    for (Part part : parts_)
       for (const Run& run : runs_[{&parameter, part}] = runs_to_write(tensors, parameter, part)) {
         add(run.data, elements, run.count);
         elements += run.count;
       }
-  const Device device = tensors.parameters.arenas().front().master.device();
+  const Device device = tensors.parameters.device();
   memory_ = Buffer::pinned(elements * int64_t(sizeof(float)), device);
   auto* next = reinterpret_cast<float*>(memory_.data());
   for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (Part part : tensors.parts())
+    for (Part part : parts_)
       for (Run& run : runs_[{&parameter, part}]) next = (run.data = next) + run.count;
 }
 
 void Snapshot::take(const LocalTensors& tensors) {
-  if (runs_.empty()) plan(tensors);
-  const Device device = tensors.parameters.arenas().front().master.device();
+  if (parts_ != tensors.parts()) plan(tensors);
+  const Device device = tensors.parameters.device();
   const Stream stream(device);  // the step's own has come to its end
   const auto copy_piece = [&](const Piece& piece) {
     const Shape shape = {piece.count};

@@ -36,10 +36,9 @@ std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter&
 // to the next.
 class Snapshot {
  public:
-  // The same tensors each time.
+  // The same parameters each time.
   void take(const LocalTensors& tensors);
   const std::vector<Run>& runs(const nn::Parameter& parameter, Part part) const;
-  int64_t bytes() const { return memory_.size_bytes(); }
 
  private:
   // Elements [to, to + count) of memory_.
@@ -51,6 +50,7 @@ class Snapshot {
   void add(const float* from, int64_t to, int64_t count);
 
   using Key = std::pair<const nn::Parameter*, Part>;
+  std::vector<Part> parts_;  // that are planned
   std::map<Key, std::vector<Run>> runs_;
   std::vector<Piece> pieces_;
   Buffer memory_;

@@ -1,6 +1,7 @@
 #include "checkpoints/tile_exchange.h"
 
 #include <algorithm>
+#include <span>
 
 namespace keel::checkpoints {
 namespace {
@@ -38,76 +39,74 @@ const std::vector<Run>& TileExchange::runs_of(const Tile& tile) {
   return runs_;
 }
 
-void TileExchange::add_pieces(const Tile& tile, int64_t place, Outgoing& outgoing) {
+void TileExchange::add_pieces(const Tile& tile, Pieces& pieces) {
   const Tiling tiling(tile.parameter->spec.shape, tile_elements_);
   const int64_t begin = tiling.begin(tile.index), end = begin + tiling.elements(tile.index);
   const std::vector<Run>& runs = runs_of(tile);
   auto run = std::lower_bound(runs.begin(), runs.end(), begin, [](const Run& r, int64_t at) { return r.end() <= at; });
   for (; run != runs.end() && run->logical < end; ++run) {
     const int64_t first = std::max(begin, run->logical), last = std::min(end, run->end());
-    outgoing.headers.insert(outgoing.headers.end(), {place, first - begin, last - first});
+    pieces.headers.insert(pieces.headers.end(), {tile.number, first - begin, last - first});
     const float* data = run->data + (first - run->logical);
-    outgoing.values.insert(outgoing.values.end(), data, data + (last - first));
+    pieces.values.insert(pieces.values.end(), data, data + (last - first));
   }
 }
 
 std::vector<FilledTile> TileExchange::round(int64_t round) {
   const int64_t first = round * per_round_, last = std::min(int64_t(tiles_.size()), first + per_round_);
-  const size_t ranks = size_t(world_.size());
-  std::vector<Outgoing> outgoing(ranks), incoming(ranks);
+  std::vector<Pieces> to(size_t(world_.size()));
   std::vector<FilledTile> filled;
-  std::vector<int64_t> covered;
-  for (int64_t i = first; i < last; ++i) {
-    const Tile& tile = tiles_[size_t(i)];
+  for (const Tile& tile : std::span(tiles_).subspan(size_t(first), size_t(last - first))) {
     const int64_t writer = tile.number % writers_;
-    add_pieces(tile, i - first, outgoing[size_t(writer)]);
+    add_pieces(tile, to[size_t(writer)]);
     if (writer != world_.rank()) continue;
     const Tiling tiling(tile.parameter->spec.shape, tile_elements_);
     filled.push_back({tile, std::vector<float>(size_t(tiling.elements(tile.index)))});
   }
-  covered.resize(filled.size());
-
-  std::vector<int64_t> sizes(2 * ranks), their_sizes(2 * ranks);
-  for (size_t r = 0; r < ranks; ++r) {
-    sizes[2 * r] = int64_t(outgoing[r].headers.size());
-    sizes[2 * r + 1] = int64_t(outgoing[r].values.size());
-  }
-  world_.all_to_all(flat(their_sizes), flat(sizes));
-  std::vector<comm::Request> requests;
-  for (size_t r = 0; r < ranks; ++r) {
-    incoming[r].headers.resize(size_t(their_sizes[2 * r]));
-    incoming[r].values.resize(size_t(their_sizes[2 * r + 1]));
-    if (!incoming[r].headers.empty()) {
-      requests.push_back(world_.start_recv(flat(incoming[r].headers), int(r)));
-      requests.push_back(world_.start_recv(flat(incoming[r].values), int(r)));
-    }
-    if (!outgoing[r].headers.empty()) {
-      requests.push_back(world_.start_send(flat(outgoing[r].headers), int(r)));
-      requests.push_back(world_.start_send(flat(outgoing[r].values), int(r)));
-    }
-  }
-  for (comm::Request& request : requests) request.wait();
-  for (const Outgoing& part : incoming) place(filled, first, part, covered);
-  for (size_t i = 0; i < filled.size(); ++i)
-    require(covered[i] == int64_t(filled[i].values.size()), "{}: tile {} got {} of {} elements",
-            path_of(filled[i].tile.part, filled[i].tile.parameter->spec.name), filled[i].tile.index, covered[i],
-            filled[i].values.size());
+  for (const Pieces& pieces : exchange(to)) place(filled, pieces);
+  for (const FilledTile& one : filled)
+    require(one.covered == int64_t(one.values.size()), "{}: tile {} got {} of {} elements",
+            path_of(one.tile.part, one.tile.parameter->spec.name), one.tile.index, one.covered, one.values.size());
   return filled;
 }
 
-void TileExchange::place(std::vector<FilledTile>& filled, int64_t first, const Outgoing& incoming,
-                         std::vector<int64_t>& covered) const {
-  size_t at = 0;
-  for (size_t h = 0; h < incoming.headers.size(); h += 3) {
-    const int64_t number = first + incoming.headers[h], begin = incoming.headers[h + 1],
-                  count = incoming.headers[h + 2];
-    auto tile =
-        std::find_if(filled.begin(), filled.end(), [&](const FilledTile& f) { return f.tile.number == number; });
+// What every rank has sent to this one.
+std::vector<TileExchange::Pieces> TileExchange::exchange(std::vector<Pieces>& to) const {
+  const size_t ranks = to.size();
+  std::vector<int64_t> sizes(2 * ranks), their_sizes(2 * ranks);
+  for (size_t r = 0; r < ranks; ++r) {
+    sizes[2 * r] = int64_t(to[r].headers.size());
+    sizes[2 * r + 1] = int64_t(to[r].values.size());
+  }
+  world_.all_to_all(flat(their_sizes), flat(sizes));
+  std::vector<Pieces> from(ranks);
+  std::vector<comm::Request> requests;
+  for (size_t r = 0; r < ranks; ++r) {
+    from[r].headers.resize(size_t(their_sizes[2 * r]));
+    from[r].values.resize(size_t(their_sizes[2 * r + 1]));
+    if (!from[r].headers.empty()) {
+      requests.push_back(world_.start_recv(flat(from[r].headers), int(r)));
+      requests.push_back(world_.start_recv(flat(from[r].values), int(r)));
+    }
+    if (!to[r].headers.empty()) {
+      requests.push_back(world_.start_send(flat(to[r].headers), int(r)));
+      requests.push_back(world_.start_send(flat(to[r].values), int(r)));
+    }
+  }
+  for (comm::Request& request : requests) request.wait();
+  return from;
+}
+
+void TileExchange::place(std::vector<FilledTile>& filled, const Pieces& pieces) {
+  const float* values = pieces.values.data();
+  for (size_t h = 0; h < pieces.headers.size(); h += 3) {
+    const int64_t number = pieces.headers[h], begin = pieces.headers[h + 1], count = pieces.headers[h + 2];
+    auto tile = std::ranges::find_if(filled, [&](const FilledTile& one) { return one.tile.number == number; });
     require(tile != filled.end() && begin + count <= int64_t(tile->values.size()),
             "a piece of tile {} came to the wrong rank", number);
-    std::copy_n(incoming.values.begin() + int64_t(at), count, tile->values.begin() + begin);
-    covered[size_t(tile - filled.begin())] += count;
-    at += size_t(count);
+    std::copy_n(values, count, tile->values.begin() + begin);
+    tile->covered += count;
+    values += count;
   }
 }
 

@@ -18,6 +18,7 @@ struct Tile {
 struct FilledTile {
   Tile tile;
   std::vector<float> values;
+  int64_t covered = 0;  // elements that have come
 };
 
 class TileExchange {
@@ -33,14 +34,15 @@ class TileExchange {
   std::vector<FilledTile> round(int64_t round);
 
  private:
-  struct Outgoing {
-    std::vector<int64_t> headers;  // {place in round, first element in tile, count} of each piece
+  // Pieces of tiles on their way from one rank to another.
+  struct Pieces {
+    std::vector<int64_t> headers;  // {tile number, first element in tile, count} of each
     std::vector<float> values;
   };
-  void add_pieces(const Tile& tile, int64_t place, Outgoing& outgoing);
+  void add_pieces(const Tile& tile, Pieces& pieces);
   const std::vector<Run>& runs_of(const Tile& tile);
-  void place(std::vector<FilledTile>& filled, int64_t first, const Outgoing& incoming,
-             std::vector<int64_t>& covered) const;
+  std::vector<Pieces> exchange(std::vector<Pieces>& to) const;
+  static void place(std::vector<FilledTile>& filled, const Pieces& pieces);
 
   comm::Communicator& world_;
   int writers_;

@@ -6,6 +6,7 @@
 #include "framework/io/files.h"
 #include "launch/ablation_run.h"
 #include "launch/commands.h"
+#include "launch/stop_signal.h"
 
 namespace keel {
 namespace {

@@ -1,15 +1,14 @@
 // keel bench: how fast a training step is on this machine, as shares of what its products reach in the same run.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
 
 #include "framework/base/text.h"
+#include "framework/lab/statistics.h"
 #include "framework/ops/product_rate.h"
 #include "launch/bench_passes.h"
-#include "launch/bench_step.h"
 #include "launch/choose_device.h"
 #include "launch/commands.h"
+#include "launch/environment.h"
 
 namespace keel {
 namespace {
@@ -36,12 +35,6 @@ train: {{steps: 1}}
 )";
   return small ? fmt::format(format, arguments.precision, 384, 6, 1024, 8192, 6, 256, 8)
                : fmt::format(format, arguments.precision, 768, 12, 2048, 32000, 12, 512, 2);
-}
-
-int64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t(usage.ru_maxrss) * 1024;
 }
 
 ops::ProductRateOptions product_options(Device device) {
@@ -76,27 +69,26 @@ Timings time_steps(BenchedStep& step, int64_t steps) {
 
 void print_step(const BenchedStep& step, const Timings& timings, double rate) {
   const nn::ModelCost cost = step.decoder.cost(step.sizes().length);
-  const double seconds = median(timings.totals), products = 6.0 * double(cost.product_parameters),
-               tokens_per_second = step.tokens() / seconds;
+  const double seconds = lab::median(timings.totals), tokens_per_second = step.tokens() / seconds;
   const auto [least, most] = std::minmax_element(timings.totals.begin(), timings.totals.end());
   fmt::print(
       "step: {:.1f} ms (min {:.1f}, max {:.1f}), {:.0f} tokens/s, MFU {:.1f}% causal (6N + 6LHdT), {:.1f}% full (6N + "
       "12LHdT)\n",
       1e3 * seconds, 1e3 * *least, 1e3 * *most, tokens_per_second,
-      100 * (products + cost.attention_operations / 2) * tokens_per_second / rate,
-      100 * (products + cost.attention_operations) * tokens_per_second / rate);
+      100 * cost.operations_causal() * tokens_per_second / rate,
+      100 * cost.operations_full() * tokens_per_second / rate);
   const char* names[] = {"forward and loss", "backward", "reduction and norm", "optimizer and packing"};
   for (size_t p = 0; p < 4; ++p)
-    fmt::print("  {:<22} {:7.2f} ms  {:4.1f}%\n", names[p], 1e3 * median(timings.phases[p]),
-               100 * median(timings.phases[p]) / seconds);
+    fmt::print("  {:<22} {:7.2f} ms  {:4.1f}%\n", names[p], 1e3 * lab::median(timings.phases[p]),
+               100 * lab::median(timings.phases[p]) / seconds);
 }
 
 void print_memory(BenchedStep& step, int64_t libraries, int64_t peak) {
-  const int64_t planned = step.arena_bytes() + step.decoder.packed_bytes() + step.decoder.activation_bytes();
+  const int64_t planned = step.state_bytes() + step.decoder.packed_bytes() + step.decoder.activation_bytes();
   fmt::print(
       "memory: weights, gradients, moments {}, packed weights {}, activations {}: planned {}; peak of the process {}, "
       "of which {} before there was a model\n",
-      human_bytes(double(step.arena_bytes())), human_bytes(double(step.decoder.packed_bytes())),
+      human_bytes(double(step.state_bytes())), human_bytes(double(step.decoder.packed_bytes())),
       human_bytes(double(step.decoder.activation_bytes())), human_bytes(double(planned)), human_bytes(double(peak)),
       human_bytes(double(libraries)));
 }
@@ -114,7 +106,7 @@ void print_cost(const Cost& cost, double passes, double seconds) {
       "{}: {:.2f}% of the step ({:.3f} ms against {:.3f} ms per layer and micro-step); whole steps in turn {:+.2f}% "
       "(min {:+.2f}, max {:+.2f})\n",
       cost.what, 100 * passes * cost.pass.extra() / seconds, 1e3 * cost.pass.with, 1e3 * cost.pass.without,
-      100 * median(cost.differences) / seconds, 100 * *least / seconds, 100 * *most / seconds);
+      100 * lab::median(cost.differences) / seconds, 100 * *least / seconds, 100 * *most / seconds);
 }
 
 FullConfig without_qk_norm(FullConfig config) {
@@ -125,10 +117,8 @@ FullConfig without_qk_norm(FullConfig config) {
   return config;
 }
 
-void print_costs(comm::World& world, const FullConfig& config, BenchedStep& step, BenchedStep& plain, int64_t steps,
-                 double seconds) {
-  Cost norm{"QK-Norm", qk_norm_pass(config, step.sizes(), step.device()), {}},
-      telemetry{"telemetry on every step", telemetry_pass(config, step.sizes(), step.device()), {}};
+void print_costs(comm::World& world, BenchedStep& step, BenchedStep& plain, int64_t steps, double seconds) {
+  Cost norm{"QK-Norm", qk_norm_pass(step, plain), {}}, telemetry{"telemetry on every step", telemetry_pass(step), {}};
   plain.run(false);
   for (int64_t i = 0; i < steps; ++i) {
     const double usual = step.run(false).total();
@@ -136,7 +126,7 @@ void print_costs(comm::World& world, const FullConfig& config, BenchedStep& step
     norm.differences.push_back(usual - plain.run(false).total());
   }
   if (world.rank() != 0) return;
-  const double passes = double(config.model.layers * step.sizes().micro_steps);
+  const double passes = double(step.decoder.config().layers * step.sizes().micro_steps);
   print_cost(norm, passes, seconds);
   print_cost(telemetry, passes, seconds);
 }
@@ -147,14 +137,14 @@ void run(const Arguments& arguments, comm::World& world) {
           ? parse_full_config(shape_text(arguments), "shape " + arguments.shape, arguments.overrides)
           : read_full_config(arguments.config, arguments.overrides);
   const DType type = activation_type(config), other = type == DType::f32 ? DType::bf16 : DType::f32;
-  const int64_t libraries = peak_bytes();
+  const int64_t libraries = peak_resident_bytes();
   const Device device = choose_device(config.run, world);
   const double before = product_rate(world, type, device);
   io::IoThread io;
   BenchedStep step(world.all(), io, config, device);
   for (int i = 0; i < 2; ++i) step.run(false);
   const Timings timings = time_steps(step, arguments.steps);
-  const int64_t peak = peak_bytes();
+  const int64_t peak = peak_resident_bytes();
   const double after = product_rate(world, type, device), rate = (before + after) / 2;
   const double other_rate = product_rate(world, other, device);
   if (world.rank() == 0) {
@@ -167,7 +157,7 @@ void run(const Arguments& arguments, comm::World& world) {
     print_memory(step, libraries, peak);
   }
   BenchedStep plain(world.all(), io, without_qk_norm(config), device);
-  print_costs(world, config, step, plain, arguments.steps, median(timings.totals));
+  print_costs(world, step, plain, arguments.steps, lab::median(timings.totals));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Single passes of one layer and micro-batch, timed with and without what they are measured for.
+// Single passes of one layer and micro-batch, timed with and without what they are measured for. On the heads that this
+// rank has.
 #pragma once
 
-#include "launch/run_setup.h"
+#include "launch/bench_step.h"
 
 namespace keel {
 
@@ -11,12 +12,11 @@ struct PassSeconds {
   double extra() const { return with - without; }
 };
 
-// The fused QK-Norm + RoPE pass, forward and backward, against the same pass with kind none.
-PassSeconds qk_norm_pass(const FullConfig& config, const train::BatchSizes& sizes, Device device);
+// The first layer's QK-Norm and rotation, forward and backward, with what they exchange, against those of a model
+// without QK-Norm.
+PassSeconds qk_norm_pass(BenchedStep& step, BenchedStep& plain);
 // What telemetry adds to a layer: attention forward with the entropy and the largest logits' places, and the mean
 // squares of q and k.
-PassSeconds telemetry_pass(const FullConfig& config, const train::BatchSizes& sizes, Device device);
-
-double median(std::vector<double> values);
+PassSeconds telemetry_pass(BenchedStep& step);
 
 }  // namespace keel

@@ -11,7 +11,7 @@ namespace keel {
 BenchedStep::BenchedStep(comm::Communicator& all, io::IoThread& io, const FullConfig& config, Device device)
     : config_(config),
       device_(device),
-      layout_(config::check_layout(config.run, all.size())),
+      layout_(layout_for(config, all.size())),
       sizes_(batch_sizes(config, layout_)),
       mesh_(all, int(layout_.tensor)),
       group_(mesh_.tensor()),
@@ -99,12 +99,8 @@ double BenchedStep::loss() const {
   return values.tensor().as<double>()[0];
 }
 
-int64_t BenchedStep::arena_bytes() {
-  int64_t bytes = 0;
-  for (nn::ParameterArena& arena : decoder.parameters().arenas())
-    bytes += arena.elements * (arena.compute_dtype == DType::f32 ? 8 : 10);
-  for (const optim::Span& span : optimizer_->spans()) bytes += 8 * span.size();
-  return bytes;
+int64_t BenchedStep::state_bytes() {
+  return int64_t(nn::state_bytes(decoder.parameters(), config_.run.parallel.zero ? layout_.data : 1).total());
 }
 
 }  // namespace keel

@@ -32,9 +32,11 @@ class BenchedStep {
   double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
   const train::BatchSizes& sizes() const { return sizes_; }
   Device device() const { return device_; }
+  DType activation() const { return activation_type(config_); }
+  nn::TensorGroup& group() { return group_; }
   double loss() const;  // of the last step
-  // Weights, gradients and moments.
-  int64_t arena_bytes();
+  // Weights, gradients and moments, of this rank.
+  int64_t state_bytes();
 
  private:
   void forward_backward(StepSeconds& seconds, bool telemetry, bool last);

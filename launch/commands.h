@@ -10,7 +10,7 @@ namespace keel {
 
 // Leaves 0, 3 (stopped on instability) or 4 (out of time, saved) in `exit_code`.
 void add_train(CLI::App& program, comm::World& world, int& exit_code);
-// Leaves 0 or 4 (out of time or asked to stop; the same command goes on) in `exit_code`.
+// Leaves 0, 1 (cells failed) or 4 (out of time or asked to stop; the same command goes on) in `exit_code`.
 void add_ablate(CLI::App& program, comm::World& world, int& exit_code);
 void add_eval(CLI::App& program, comm::World& world);
 void add_generate(CLI::App& program, comm::World& world);

@@ -109,10 +109,7 @@ void run(const ConvertOptions& options) {
 }  // namespace
 
 void export_model(const ConvertOptions& options, comm::World& world) {
-  world.on_rank_0([&] {
-    run(options);
-    return std::string();
-  });
+  world.do_on_rank_0([&] { run(options); });
 }
 
 }  // namespace keel

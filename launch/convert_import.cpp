@@ -62,7 +62,7 @@ void import_model(const ConvertOptions& options, comm::World& world) {
   const std::string tokenizer = world.on_rank_0([&] { return bring_tokenizer(options); });
   const FullConfig config = run_config(model, options, tokenizer);
   const checkpoints::RunState state{.config = config.text(),
-                                    .environment = environment_text(world),
+                                    .environment = environment_text(world, {}, {world.size(), 1, 1}),
                                     .data_fingerprint = "none",
                                     .qk_norm = qk_norm_text(config.model),
                                     .hooks = "{}",

@@ -1,13 +1,17 @@
 #include "launch/environment.h"
 
+#include <sys/resource.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/build_config.h"
+#include "framework/comm/nccl.h"
 #include "framework/io/crc32c.h"
 #include "framework/io/files.h"
 #include "framework/io/hdf5.h"
 #include "framework/ops/matmul.h"
+#include "framework/tensor/gpu.h"
 
 namespace keel {
 namespace {
@@ -19,6 +23,12 @@ std::string cpuinfo(std::initializer_list<std::string_view> names) {
     for (std::string_view name : names)
       if (line.starts_with(name) && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
   return {};
+}
+
+std::string device_text(Device device) {
+  if (device.kind != DeviceKind::cuda) return "cpu";
+  return fmt::format("{}; {}; NCCL {}", cuda::describe_gpu(device.index).name, cuda::cuda_versions(),
+                     comm::nccl_versions());
 }
 
 }  // namespace
@@ -50,12 +60,18 @@ std::string hdf5_version() {
                      io::parallel_hdf5() ? "parallel" : "serial");
 }
 
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t(usage.ru_maxrss) * 1024;
+}
+
 std::string build_identity() {
   const std::string program = io::read_file("/proc/self/exe", uint64_t(1) << 30);
   return fmt::format("{} {} {:08x}", KEEL_VERSION, KEEL_COMMIT, io::crc32c(std::as_bytes(std::span(program))));
 }
 
-std::string environment_text(comm::World& world) {
+std::string environment_text(comm::World& world, Device device, const config::Layout& layout) {
   std::vector<std::string> hosts;
   for (int rank = 0; rank < world.size(); ++rank)
     hosts.push_back(comm::broadcast_text(world.all(), world.host(), rank));
@@ -68,9 +84,22 @@ std::string environment_text(comm::World& world) {
                                               {"cpu", cpu_model()},
                                               {"cpu_features", cpu_features()},
                                               {"products", ops::product_backend()},
+                                              {"device", device_text(device)},
+                                              {"tensor_ranks", layout.tensor},
+                                              {"data_ranks", layout.data},
                                               {"mpi", mpi_version()},
                                               {"hdf5", hdf5_version()}};
   return environment.dump(2) + "\n";
+}
+
+std::vector<std::string> environment_changes(const std::string& stored, const std::string& now) {
+  const auto then = nlohmann::ordered_json::parse(stored, nullptr, false), here = nlohmann::ordered_json::parse(now);
+  std::vector<std::string> changes;
+  if (!then.is_object()) return changes;
+  for (const auto& [key, value] : here.items())
+    if (key != "hosts" && then.contains(key) && then[key] != value)
+      changes.push_back(fmt::format("{}: {} -> {}", key, then[key].dump(), value.dump()));
+  return changes;
 }
 
 }  // namespace keel

@@ -2,16 +2,23 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "framework/comm/world.h"
+#include "framework/config/run_config.h"
 
 namespace keel {
 
-// JSON: version, commit, compiler, host names, CPU, threads, libraries. Collective.
-std::string environment_text(comm::World& world);
+// JSON: version, commit, compiler, host names, CPU, threads, device, layout, libraries. Collective.
+std::string environment_text(comm::World& world, Device device, const config::Layout& layout);
+// What differs between two of them that can change the bits of a run, in lines: "threads: 8 -> 4".
+std::vector<std::string> environment_changes(const std::string& stored, const std::string& now);
 
 // What must be the same on all ranks: version, commit and a checksum of the program itself.
 std::string build_identity();
+
+// The most that this process has held so far, of the host's memory.
+int64_t peak_resident_bytes();
 
 // Facts of this machine, for `keel doctor` too.
 std::string cpu_model();

@@ -1,4 +1,4 @@
-// keel eval CKPT [--data PREFIX]
+// keel eval CKPT [--data PREFIX] [key=value...]
 #include "framework/train/evaluation.h"
 #include "launch/commands.h"
 #include "launch/loaded_model.h"
@@ -8,17 +8,19 @@ namespace {
 
 struct Arguments {
   std::string checkpoint, data;
+  std::vector<std::string> overrides;
   int64_t sequences = 0;
+  int tensor = 1;
 };
 
 void run(const Arguments& arguments, comm::World& world) {
-  LoadOptions options{.path = arguments.checkpoint};
+  LoadOptions options{.path = arguments.checkpoint, .overrides = arguments.overrides, .tensor = arguments.tensor};
   if (!arguments.data.empty()) options.overrides.push_back("data.valid=" + arguments.data);
   LoadedModel model(world, options);
   const data::Dataset dataset = open_validation_data(model.config);
   train::Evaluation evaluation(dataset, model.sizes, model.config.run.data.document_mask, arguments.sequences,
                                model.device);
-  const train::EvaluationResult result = evaluation.run(model.decoder, model.mesh);
+  const train::EvaluationResult result = *evaluation.run(model.decoder, model.mesh);
   if (world.rank() != 0) return;
   fmt::print("step {}: loss {:.4f} nats per token", model.step, result.loss);
   if (result.nats_per_byte > 0) fmt::print(", {:.4f} nats per byte", result.nats_per_byte);
@@ -31,8 +33,13 @@ void add_eval(CLI::App& program, comm::World& world) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("eval", "Loss of a checkpoint on held-out text");
   command->add_option("checkpoint", arguments->checkpoint, "step-NNNNNNNN.h5")->required();
+  command->add_option("overrides", arguments->overrides, "key.path=value, laid over the checkpoint's config");
   command->add_option("--data", arguments->data, "Prefix of the token files (default: data.valid of the run)");
-  command->add_option("--sequences", arguments->sequences, "How many samples, from the first on (default: all)");
+  command->add_option("--sequences", arguments->sequences, "How many of them, from the first on (default: all)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--tensor", arguments->tensor, "Ranks that share the heads of a model too large for one")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->callback([arguments, &world] { run(*arguments, world); });
 }
 

@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "framework/io/files.h"
+#include "framework/lab/statistics.h"
 #include "framework/ops/product_rate.h"
 #include "framework/tensor/gpu.h"
-#include "launch/bench_passes.h"
 #include "launch/bench_step.h"
 #include "launch/gpu_passes.h"
 
@@ -60,9 +60,9 @@ json train(const Shape& shape, int64_t steps, double product_rate, Device device
   const double first = step.loss();
   std::vector<double> seconds;
   for (int64_t i = 1; i < steps; ++i) seconds.push_back(step.run(false).total());
-  const double usual = median(seconds), last = step.loss(), rate = step.tokens() / usual;
+  const double usual = lab::median(seconds), last = step.loss(), rate = step.tokens() / usual;
   const nn::ModelCost cost = step.decoder.cost(shape.length);
-  const double operations = 6.0 * double(cost.product_parameters) + cost.attention_operations / 2;
+  const double operations = cost.operations_causal();
   if (!(last < first))
     throw Error(ErrorKind::internal, fmt::format("{}: the loss went from {} to {} over {} steps on the "
                                                  "same tokens",
@@ -75,7 +75,7 @@ json train(const Shape& shape, int64_t steps, double product_rate, Device device
           {"tokens_per_second", rate},
           {"target_tokens_per_second", shape.target_tokens_per_second},
           {"share_of_product_rate", operations * rate / product_rate},
-          {"planned_bytes", step.arena_bytes() + step.decoder.activation_bytes()}};
+          {"planned_bytes", step.state_bytes() + step.decoder.activation_bytes()}};
 }
 
 json passes(Device device, bool small) {
@@ -84,6 +84,7 @@ json passes(Device device, bool small) {
     table[pass.name] = {{"microseconds", 1e6 * pass.seconds}, {"least_bytes", pass.bytes}};
     table[pass.name]["gigabytes_per_second"] = 1e-9 * pass.bytes / pass.seconds;
     if (pass.operations > 0) table[pass.name]["tflops"] = 1e-12 * pass.operations / pass.seconds;
+    if (pass.target_seconds > 0) table[pass.name]["target_microseconds"] = 1e6 * pass.target_seconds;
   }
   return table;
 }
@@ -125,7 +126,9 @@ int main(int argc, char** argv) {
   CLI::App program("Measures Keel on the first GPU and writes JSON");
   program.add_option("--out", arguments.out, "Where the JSON goes")->capture_default_str();
   program.add_option("--tests", arguments.tests, "Results of tests to put in: lines of name, exit code, seconds");
-  program.add_option("--steps", arguments.steps, "Training steps of each model")->capture_default_str();
+  program.add_option("--steps", arguments.steps, "Training steps of each model")
+      ->check(CLI::Range(2, 1000000))
+      ->capture_default_str();
   program.add_flag("--small", arguments.small, "Small sizes, for the stand-in");
   CLI11_PARSE(program, argc, argv);
   try {

@@ -103,19 +103,29 @@ void ImportedWeights::fill(const TensorMapping& mapping, const Source& source) c
   });
 }
 
-// A stored gain means itself, or itself plus one: mixing the two up gives fluent nonsense, so it is told.
+// A stored gain means itself, or itself plus one: mixing the two up gives fluent nonsense, so it is told. The norms of
+// queries and keys may keep to another convention than the rest.
 void ImportedWeights::check_gains() const {
-  double sum = 0, count = 0;
-  for (const TensorMapping& mapping : mappings_) {
-    if (!mapping.theirs.ends_with("norm.weight")) continue;
-    const Tensor& gains = mapping.parameter->master;
-    for (int64_t i = 0; i < gains.elements(); ++i) sum += gains.as<float>()[i];
-    count += double(gains.elements());
-  }
-  const double mean = sum / count;
-  if (!decoder_.config().norm.zero_centered && std::abs(mean) < 0.1)
-    log::warning("{}: the gains of all norms are {:.3f} on average; does this file store gain - 1?", files_.path(),
-                 mean);
+  const models::DecoderConfig& model = decoder_.config();
+  auto check = [&](const char* what, bool zero_centered, const auto& belongs) {
+    double sum = 0, count = 0;
+    for (const TensorMapping& mapping : mappings_) {
+      const std::string& name = mapping.parameter->spec.name;
+      if (!name.ends_with("norm.weight") || !belongs(name)) continue;
+      const Tensor& gains = mapping.parameter->master;
+      for (int64_t i = 0; i < gains.elements(); ++i) sum += gains.as<float>()[i];
+      count += double(gains.elements());
+    }
+    if (count > 0 && !zero_centered && std::abs(sum / count) < 0.1)
+      log::warning("{}: the gains of {} are {:.3f} on average; does this file store gain - 1?", files_.path(), what,
+                   sum / count);
+  };
+  auto ends = [](const char* suffix) { return [suffix](const std::string& name) { return name.ends_with(suffix); }; };
+  const auto of_q = ends("q_norm.weight"), of_k = ends("k_norm.weight");
+  check("queries' norms", model.attention.qk_norm.zero_centered, of_q);
+  check("keys' norms", model.attention.qk_norm.zero_centered, of_k);
+  check("the other norms", model.norm.zero_centered,
+        [&](const std::string& name) { return !of_q(name) && !of_k(name); });
 }
 
 void ImportedWeights::print_table() const {

@@ -1,5 +1,7 @@
 #include "launch/inspect.h"
 
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "checkpoints/reader.h"
@@ -93,7 +95,10 @@ void run(const Arguments& arguments) {
   arguments.json ? print_json(contents, bounds) : print_table(contents);
   if (bounds && !arguments.json) print_bounds(*bounds);
   if (!arguments.verify) return;
-  checkpoints::verify_tensors(io, arguments.checkpoint, [](double) {});
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  checkpoints::verify_tensors(io, arguments.checkpoint, [&](double share) {
+    if (terminal) fmt::print(stderr, "\rchecked {:.0f}%{}", 100 * share, share < 1 ? "" : "\n");
+  });
   fmt::print(stderr, "every byte of {} is as it was written\n", arguments.checkpoint);
 }
 

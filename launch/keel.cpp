@@ -26,6 +26,23 @@ void check_command(const CLI::App& program, const std::string& word) {
                     near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
 }
 
+// Commands that read and write files alone do it once, however many ranks were started.
+bool needs_one_rank(std::string_view word) {
+  constexpr std::string_view kWords[] = {"inspect", "report", "plan", "tokenize", "watch", "ngram"};
+  return std::ranges::find(kWords, word) != std::end(kWords);
+}
+
+void parse(CLI::App& program, int argc, char** argv, bool speaks) {
+  try {
+    if (argc == 1) throw CLI::CallForHelp();
+    program.parse(argc, argv);
+  } catch (const CLI::Success& help) {  // --help, --version
+    if (speaks) program.exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw input_error("{} (keel --help, or keel COMMAND --help)", error.what());
+  }
+}
+
 int run(int argc, char** argv, comm::World& world) {
   comm::require_same(world.all(), "the program (keel --version)", build_identity());
   CLI::App program("Keel trains transformers with Query-Key Normalization, on one CPU or on many ranks under mpirun.",
@@ -46,15 +63,11 @@ int run(int argc, char** argv, comm::World& world) {
   add_ngram(program);
   add_bench(program, world);
   add_doctor(program, world);
-  check_command(program, argc > 1 ? argv[1] : "--help");
-  try {
-    if (argc == 1) throw CLI::CallForHelp();
-    program.parse(argc, argv);
-  } catch (const CLI::Success& help) {  // --help, --version
-    return world.rank() == 0 ? program.exit(help) : 0;
-  } catch (const CLI::ParseError& error) {
-    throw input_error("{} (keel --help, or keel COMMAND --help)", error.what());
-  }
+  const std::string word = argc > 1 ? argv[1] : "--help";
+  check_command(program, word);
+  if (!needs_one_rank(word)) return parse(program, argc, argv, world.rank() == 0), exit_code;
+  const comm::TimeLimit as_long_as_it_takes(world.all(), 0);
+  world.do_on_rank_0([&] { parse(program, argc, argv, true); });
   return exit_code;
 }
 

@@ -2,6 +2,7 @@
 
 #include "checkpoints/agreement.h"
 #include "launch/choose_device.h"
+#include "models/decoder/parallelize.h"
 
 namespace keel {
 namespace {
@@ -13,6 +14,12 @@ FullConfig stored_config(comm::World& world, const LoadOptions& options) {
     return checkpoints::read_contents(io, options.path).state.config;
   });
   return parse_full_config(text, options.path, options.overrides);
+}
+
+void check_tensor(const comm::World& world, const LoadOptions& options, const FullConfig& config) {
+  if (world.size() % options.tensor != 0)
+    throw input_error("{} ranks do not divide into tensor groups of {}", world.size(), options.tensor);
+  models::check_tensor_ranks(config.model, options.tensor, config::Node()["tensor"]);
 }
 
 train::BatchSizes sizes_of(const FullConfig& config, const LoadOptions& options) {
@@ -36,8 +43,8 @@ std::string qk_norm_text(const models::DecoderConfig& model) {
 LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
     : config(stored_config(world, options)),
       sizes(sizes_of(config, options)),
-      device(choose_device(config.run, world)),
-      mesh(world.all(), options.as_data_ranks ? 1 : world.size()),
+      device((check_tensor(world, options, config), choose_device(config.run, world))),
+      mesh(world.all(), options.tensor),
       group(mesh.tensor()),
       decoder(config.model) {
   decoder.allocate(decoder_layout(config, {device, mesh, group}, {sizes.micro_sequences, sizes.length}, false));

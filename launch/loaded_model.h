@@ -15,9 +15,9 @@ std::string qk_norm_text(const models::DecoderConfig& model);
 struct LoadOptions {
   std::string path;
   std::vector<std::string> overrides;
-  bool as_data_ranks = true;  // all ranks side by side on different data; else they share the heads
-  int64_t sequences = 0;      // of a micro-batch; 0 = as trained
-  int64_t length = 0;         // tokens of a sequence; 0 = as trained
+  int tensor = 1;         // ranks that share the heads; groups of them stand side by side on different data
+  int64_t sequences = 0;  // of a micro-batch; 0 = of about 4,096 tokens
+  int64_t length = 0;     // tokens of a sequence; 0 = as trained
 };
 
 class LoadedModel {

@@ -29,14 +29,13 @@ void print_parameters(const FullConfig& config) {
   int64_t scales = 0;
   for (const nn::Parameter& parameter : decoder.parameters().all())
     if (parameter.spec.name.ends_with("logit_scale.weight")) scales += parameter.spec.shape.elements();
-  const double products = 6.0 * double(cost.product_parameters);
   fmt::print("parameters              {:>18}\n", cost.parameters);
   fmt::print("  QK-Norm weights       {:>18}   {}\n", cost.qk_norm_parameters,
              percent(double(cost.qk_norm_parameters), double(cost.parameters)));
   fmt::print("  logit scales          {:>18}\n", scales);
   fmt::print("operations per token    {:>18.4g}   forward and backward, attention in full (12 L H d T)\n",
-             products + cost.attention_operations);
-  fmt::print("  causal half           {:>18.4g}\n", products + cost.attention_operations / 2);
+             cost.operations_full());
+  fmt::print("  causal half           {:>18.4g}\n", cost.operations_causal());
 }
 
 void print_memory(const LayoutPlan& plan, const PlanDevice& device) {
@@ -89,6 +88,8 @@ void print_ranking(const std::vector<LayoutPlan>& plans) {
       fmt::print("  {:>6} {:>6} {:>7} {:>14} {:>12.3g}{}\n", plan.tensor, plan.data, plan.micro,
                  gib(plan.memory.total()), plan.time.total(), plan.fits() ? "" : "   does not fit");
   }
+  if (std::ranges::none_of(plans, &LayoutPlan::fits))
+    fmt::print("none fits: more ranks, or model.recompute=attention or block, which keep less of the forward pass\n");
 }
 
 std::vector<LayoutPlan> ranked_layouts(const FullConfig& config, const PlanDevice& device, int64_t ranks) {

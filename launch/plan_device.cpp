@@ -50,6 +50,16 @@ PlanDevice this_machine(int64_t ranks) {
 
 }  // namespace
 
+const PlanDevice* known_gpu(const std::string& product) {
+  std::string lower = product;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  for (const char* form : {"pcie", "nvl"})  // of lower rates
+    if (lower.find(form) != std::string::npos) return nullptr;
+  for (const PlanDevice& gpu : kGpus)
+    if (lower.find(gpu.name) != std::string::npos) return &gpu;
+  return nullptr;
+}
+
 PlanDevice plan_device(const std::string& name, int64_t ranks) {
   std::vector<std::string> names = {"cpu"};
   for (const PlanDevice& gpu : kGpus) {

@@ -27,4 +27,7 @@ struct PlanDevice {
 // memory). Throws for other names, with the nearest.
 PlanDevice plan_device(const std::string& name, int64_t ranks);
 
+// The GPU of that product name ("NVIDIA H200"); null where no data sheet is at hand.
+const PlanDevice* known_gpu(const std::string& product);
+
 }  // namespace keel

@@ -55,19 +55,6 @@ struct Rehearsal {
   models::Decoder decoder;
 };
 
-double parameter_elements(Rehearsal& rehearsal) {
-  double elements = 0;
-  for (const nn::ParameterArena& arena : rehearsal.decoder.parameters().arenas()) elements += double(arena.elements);
-  return elements;
-}
-
-double copied_elements(Rehearsal& rehearsal) {
-  double elements = 0;
-  for (const nn::ParameterArena& arena : rehearsal.decoder.parameters().arenas())
-    if (arena.compute_dtype != DType::f32) elements += double(arena.elements);
-  return elements;
-}
-
 // Forms of the weights that products want beside W itself: what a CPU keeps differs by its instructions, so a small one
 // is made and measured.
 double packed_bytes(Rehearsal& rehearsal, const PlanDevice& device, DType type) {
@@ -98,20 +85,20 @@ double table_bytes(const FullConfig& config, const LayoutPlan& plan) {
 }
 
 // Rank 0's: with ZeRO a rank writes the pieces that it updates, without it the first data rank writes all.
-double saves_bytes(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, double elements) {
+double saves_bytes(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, double weights) {
   const config::CheckpointConfig& c = config.run.checkpoint;
   if (device.gpu || !c.background || c.every.value_or(0) == 0) return 0;
-  return (c.weights_only ? 4 : 12) * elements / double(config.run.parallel.zero ? plan.data : 1);
+  return (c.weights_only ? 1 : 3) * weights / double(config.run.parallel.zero ? plan.data : 1);
 }
 
 PlannedMemory memory_of(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, Rehearsal& one) {
-  const double elements = parameter_elements(one), copied = copied_elements(one);
+  const nn::StateBytes state = nn::state_bytes(one.decoder.parameters(), config.run.parallel.zero ? plan.data : 1);
   PlannedMemory memory;
-  memory.weights = 4 * elements;
-  memory.copies = 2 * copied + packed_bytes(one, device, activation_type(config));
-  memory.gradients = 4 * elements;
-  memory.moments = 8 * elements / double(config.run.parallel.zero ? plan.data : 1);
-  memory.saves = saves_bytes(config, device, plan, elements);
+  memory.weights = state.weights;
+  memory.copies = state.copies + packed_bytes(one, device, activation_type(config));
+  memory.gradients = state.gradients;
+  memory.moments = state.moments;
+  memory.saves = saves_bytes(config, device, plan, state.weights);
   memory.activations = double(one.decoder.activation_bytes());
   memory.tables = table_bytes(config, plan);
   memory.scratch = plan.tensor * plan.data > 1 ? device.exchange_bytes : 0;
@@ -119,32 +106,58 @@ PlannedMemory memory_of(const FullConfig& config, const PlanDevice& device, cons
   return memory;
 }
 
+int64_t activations_of(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, int64_t micro) {
+  return Rehearsal(config, device, plan, micro).decoder.activation_bytes();
+}
+
+// Activations grow with the micro-batch, and less from where the classifier takes it in several chunks.
+struct Growth {
+  int64_t chunk = 1;              // sequences that surely fill one
+  double first = 0, more = 0;     // bytes of one more sequence, up to there and beyond
+  double base = 0, at_chunk = 0;  // bytes of a micro-batch of 1 and of `chunk`
+};
+
+Growth growth_of(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, Rehearsal& one) {
+  constexpr int64_t kChunkTokens = 4096;  // the most of nn/classifier.cpp
+  const int64_t T = config.run.data.sequence_length;
+  auto bytes = [&](int64_t micro) { return double(activations_of(config, device, plan, micro)); };
+  Growth growth{.chunk = (kChunkTokens + T - 1) / T, .base = double(one.decoder.activation_bytes())};
+  growth.at_chunk = growth.chunk == 1 ? growth.base : bytes(growth.chunk);
+  growth.more = bytes(growth.chunk + 1) - growth.at_chunk;
+  growth.first = growth.chunk == 1 ? growth.more : bytes(2) - growth.base;
+  return growth;
+}
+
 // The largest divisor of the step's sequences that fits; where the config gives one, that.
-void choose_micro(const FullConfig& config, const PlanDevice& device, LayoutPlan& plan) {
+void choose_micro(const FullConfig& config, const PlanDevice& device, const Growth& growth, LayoutPlan& plan) {
   const double left = device.memory_bytes - plan.memory.total();  // beside a micro-batch of one sequence
-  plan.largest_micro = left < 0 ? 0 : 1 + int64_t(left / std::max(1.0, plan.bytes_per_sequence));
+  const double left_at_chunk = left - (growth.at_chunk - growth.base);
+  plan.largest_micro = left < 0            ? 0
+                       : left_at_chunk < 0 ? 1 + int64_t(left / std::max(1.0, growth.first))
+                                           : growth.chunk + int64_t(left_at_chunk / std::max(1.0, growth.more));
   plan.micro = 1;
   const config::Layout layout{plan.tensor, plan.data, plan.rows};
   const int64_t wanted = batch_sizes(config, layout).micro_sequences;
   for (int64_t divisor = 1; divisor <= std::min(plan.rows, wanted); ++divisor)
     if (plan.rows % divisor == 0 && divisor <= plan.largest_micro) plan.micro = divisor;
   if (!config.run.batch.micro_sequences.is_auto()) plan.micro = wanted;
+  plan.bytes_per_sequence = plan.micro < growth.chunk ? growth.first : growth.more;
 }
 
 void add_exchanges(const FullConfig& config, LayoutPlan& plan, Rehearsal& one) {
   const double micro_steps = double(plan.rows / plan.micro), d = double(plan.data);
   plan.tensor_bytes = micro_steps * double(plan.micro) * one.exchanged_bytes(1, config.run.data.sequence_length);
-  const double elements = parameter_elements(one), copied = copied_elements(one);
-  // Gradients are reduce-scattered in fp32; what products read comes back, or the summed gradients where unsharded.
-  const double back = config.run.parallel.zero ? 4 * (elements - copied) + 2 * copied : 4 * elements;
-  plan.data_bytes = (d - 1) / d * (4 * elements + back);
+  const nn::StateBytes state = nn::state_bytes(one.decoder.parameters(), 1);
+  // Gradients are reduce-scattered in fp32; what products read comes back (bf16 copies are half as large as their
+  // masters), or the summed gradients where unsharded.
+  const double back = config.run.parallel.zero ? state.weights - state.copies : state.gradients;
+  plan.data_bytes = (d - 1) / d * (state.gradients + back);
 }
 
 void add_time(const FullConfig& config, const PlanDevice& device, LayoutPlan& plan, Rehearsal& one) {
   const double tokens = double(plan.rows * config.run.data.sequence_length), t = double(plan.tensor);
   const nn::ModelCost cost = one.decoder.cost(config.run.data.sequence_length);
-  const double operations = 6 * double(cost.product_parameters) + cost.attention_operations / 2;
-  plan.time.products = tokens * operations / t / device.product_rate(activation_type(config));
+  plan.time.products = tokens * cost.operations_causal() / t / device.product_rate(activation_type(config));
   // Every micro-step reads the weights three times and moves its activations about three times; the update reads and
   // writes masters, gradients and moments once.
   const PlannedMemory& memory = plan.memory;
@@ -175,12 +188,14 @@ LayoutPlan plan_layout(const FullConfig& config, const PlanDevice& device, int64
   laid_out.parallel.data = data;
   laid_out.parallel.ranks = tensor * data;
   try {
-    plan.rows = config::check_layout(laid_out, tensor * data).sequences_per_data_rank;
-    Rehearsal one(config, device, plan, 1), two(config, device, plan, 2);
+    plan.rows = layout_for({laid_out, config.model}, tensor * data).sequences_per_data_rank;
+    if (tensor > device.ranks_per_host && !config.run.parallel.tensor_across_hosts)
+      throw input_error("tensor groups of {} cross hosts of {} ranks: parallel.tensor_across_hosts=true allows it",
+                        tensor, device.ranks_per_host);
+    Rehearsal one(config, device, plan, 1);
     plan.memory = memory_of(config, device, plan, one);
-    plan.bytes_per_sequence = double(two.decoder.activation_bytes() - one.decoder.activation_bytes());
-    choose_micro(config, device, plan);
-    plan.memory.activations += double(plan.micro - 1) * plan.bytes_per_sequence;
+    choose_micro(config, device, growth_of(config, device, plan, one), plan);
+    plan.memory.activations = double(activations_of(config, device, plan, plan.micro));
     plan.memory.scratch += widening_bytes(config, device, plan);
     add_exchanges(config, plan, one);
     add_time(config, device, plan, one);

@@ -26,7 +26,7 @@ struct PlannedMemory {
 struct PlannedTime {
   double products = 0, memory = 0;  // seconds at the device's peak rates
   double tensor = 0, data = 0;      // seconds of exchanges
-  double total() const;             // see plan.cpp for what overlaps
+  double total() const;             // plan_layout.cpp says what overlaps
 };
 
 struct LayoutPlan {

@@ -23,8 +23,7 @@ void check_change(const std::string& change) {
   if (change == "qk_norm=none")
     throw input_error(
         "QK-Norm cannot be taken out: it divides every row of q and k by that row's own length, which no weights can "
-        "do "
-        "(keel convert --fold takes a learned scale into the gains)");
+        "do (keel convert --fold takes a learned scale into the gains)");
   throw input_error("--retrofit {}: qk_norm=rms is known", change);
 }
 
@@ -99,7 +98,7 @@ double loss_of(LoadedState& state, const data::Dataset& text) {
   const int64_t length = state.config.run.data.sequence_length;
   train::Evaluation evaluation(text, {.micro_sequences = 1, .length = length, .micro_steps = 1},
                                state.config.run.data.document_mask, 256);
-  return evaluation.run(state.decoder, state.mesh).loss;
+  return evaluation.run(state.decoder, state.mesh)->loss;
 }
 
 }  // namespace
@@ -137,8 +136,8 @@ void retrofit(const RetrofitOptions& options, comm::World& world) {
       "held-out loss {:.4f} before, {:.4f} after{}", loss_before, loss_of(target, text),
       options.calibrate ? fmt::format("; attention moved by {:.3f} nats per row where it moved most", divergence) : "");
   target.write(options.to);
-  log::info("{}: {}; train on with qk_norm {{kind: rms}}, logit_scale {{kind: auto}} and checkpoint.resume={}",
-            options.to, target.run.qk_norm, options.to);
+  log::info("{}: {}; train on with qk_norm {{kind: rms}}, logit_scale {{kind: auto}}, a new name and checkpoint.{}={}",
+            options.to, target.run.qk_norm, target.has_moments() ? "resume" : "weights_from", options.to);
 }
 
 }  // namespace keel

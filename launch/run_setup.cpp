@@ -1,5 +1,8 @@
 #include "launch/run_setup.h"
 
+#include "framework/ops/logit_place.h"
+#include "models/decoder/parallelize.h"
+
 namespace keel {
 namespace {
 
@@ -62,8 +65,25 @@ FullConfig parse_full_config(const std::string& text, const std::string& name, s
 
 FullConfig with_fallback(const FullConfig& config, int64_t taken) {
   if (taken == 0) return config;
+  if (taken > int64_t(config.run.stability.fallbacks.size()))
+    throw config.run.source["stability"].error(
+        "stability.fallbacks: the run has taken {} of them, and {} are given: put those back that it has taken", taken,
+        config.run.stability.fallbacks.size());
   const Node named = config.run.source.with("name", Node::make_text(config.run.name));
   return read_full_config(named.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
+}
+
+config::Layout layout_for(const FullConfig& config, int64_t ranks) {
+  const config::Layout layout = config::check_layout(config.run, ranks);
+  models::check_tensor_ranks(config.model, layout.tensor, config.run.source["parallel"]["tensor"]);
+  using ops::LogitPlace;
+  if (config.run.telemetry.every && (config.run.batch.sequences > LogitPlace::kMostSequences ||
+                                     config.run.data.sequence_length > LogitPlace::kMostPositions))
+    throw config.run.source["telemetry"]["every"].error(
+        "telemetry tells where the largest logits stand among at most {} sequences of {} tokens in a step: set "
+        "telemetry.every=null, or use smaller batches",
+        LogitPlace::kMostSequences, LogitPlace::kMostPositions);
+  return layout;
 }
 
 data::Dataset open_training_data(const FullConfig& config) {

@@ -1,4 +1,4 @@
-// From a resolved config to the parts of a run, for every subcommand that needs a model: train, eval, generate, bench.
+// From a resolved config to the parts of a run, for every subcommand that needs a model.
 #pragma once
 
 #include "framework/comm/communicator.h"
@@ -29,6 +29,10 @@ FullConfig parse_full_config(const std::string& text, const std::string& name, s
 
 // With the `taken`-th of stability.fallbacks laid over it, counted from 1; 0: as it is.
 FullConfig with_fallback(const FullConfig& config, int64_t taken);
+
+// What can be refused before a file or a device is touched: how the ranks are laid out, and what the tensor axis must
+// divide.
+config::Layout layout_for(const FullConfig& config, int64_t ranks);
 
 data::Dataset open_training_data(const FullConfig& config);
 // Throws where the config names none.

@@ -14,9 +14,13 @@ run_tests() {
   say "testing (preset $preset)"
   ctest --test-dir "build-$preset" --output-on-failure -j"$(nproc)" "$@" | grep -vE '^ +Start ' ||
     fail "some tests failed: see above"
+  # Of the programs' single cases, and of programs that ended with ctest's code for a skip.
+  local log=build-$preset/Testing/Temporary/LastTest.log
+  passed=$((passed + $(grep -cE '^\[       OK \]' "$log" || true)))
+  skipped=$((skipped + $(grep -cE '^\[  SKIPPED \] .*\(|^Test Skipped' "$log" || true)))
 }
 
-begin=$SECONDS skipped=0
+begin=$SECONDS skipped=0 passed=0
 install_packages
 build ci
 run_tests ci "$@"
@@ -29,6 +33,6 @@ elif [ "${KEEL_NEEDS_CUDA:-0}" = 1 ]; then
   fail "no CUDA 13 toolkit: put its nvcc on the PATH or install it under /usr/local/cuda"
 else
   say "skipped: the GPU sources, since there is no CUDA 13 toolkit (nvcc on the PATH or under /usr/local/cuda)"
-  skipped=1
+  skipped=$((skipped + 1))
 fi
-say "built and tested in $(((SECONDS - begin) / 60))m$(((SECONDS - begin) % 60))s, $skipped skipped"
+say "built and tested in $(((SECONDS - begin) / 60))m$(((SECONDS - begin) % 60))s: $passed cases passed, $skipped skipped"

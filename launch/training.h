@@ -1,7 +1,6 @@
 // One training run: what `keel train` does, and `keel ablate` for each cell.
 #pragma once
 
-#include <csignal>
 #include <functional>
 
 #include "framework/comm/world.h"
@@ -25,9 +24,5 @@ struct RunEnding {
 
 // Collective over the world. Goes on where the run's folder holds a checkpoint.
 RunEnding run_training(comm::World& world, FullConfig config, const RunAdditions& additions = {});
-
-// SIGTERM and SIGUSR1 end the run at hand, saved; runs begun later see it too.
-void catch_signals();
-bool signal_came();
 
 }  // namespace keel

@@ -14,7 +14,7 @@ namespace keel {
 enum class ErrorKind {
   internal = 1,  // a broken promise of Keel's own, or a library or system call that failed
   input = 2,     // a wrong file, key, value, layout or command line: nothing was lost
-  unstable = 3,  // training stopped on instability; the last good checkpoint is kept
+  unstable = 3,  // a state that is not finite and must not be saved; the last good checkpoint is kept
 };
 
 class Error : public std::runtime_error {

@@ -7,7 +7,7 @@
 
 namespace keel::log {
 
-enum class Level { debug, info, warning, error };
+enum class Level { info, warning, error };
 
 // What this process may say.
 struct Speaker {
@@ -16,7 +16,7 @@ struct Speaker {
 };
 void set_speaker(Speaker speaker);
 
-// Writes one line. info and debug come from rank 0 only; warning and error from any rank, with the number of those
+// Writes one line. info comes from rank 0 only; warning and error from any rank, with the number of those
 // that are not rank 0.
 void write(Level level, std::string_view line);
 

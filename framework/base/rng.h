@@ -36,7 +36,6 @@ class Permutation {
  public:
   Permutation(uint64_t key, uint64_t n);
   uint64_t operator()(uint64_t index) const;
-  uint64_t size() const { return n_; }
 
  private:
   uint64_t key_;

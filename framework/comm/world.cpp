@@ -183,4 +183,11 @@ std::string World::on_rank_0(const std::function<std::string()>& f) {
   return text.substr(1);
 }
 
+void World::do_on_rank_0(const std::function<void()>& f) {
+  on_rank_0([&] {
+    f();
+    return std::string();
+  });
+}
+
 }  // namespace keel::comm

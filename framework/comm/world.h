@@ -64,8 +64,9 @@ class World {
   // All ranks, for parallel HDF5 in the I/O thread; nothing else is sent there. Owned by World.
   MPI_Comm io_comm() const { return io_comm_; }
 
-  // Runs f on rank 0 and gives its text to all; what f throws is thrown on all ranks. Collective.
+  // Runs f on rank 0 and gives its text, if any, to all; what f throws is thrown on all ranks. Collective.
   std::string on_rank_0(const std::function<std::string()>& f);
+  void do_on_rank_0(const std::function<void()>& f);
 
  private:
   void make_communicators(std::string_view name);

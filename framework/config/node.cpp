@@ -169,6 +169,22 @@ Node Node::with(std::string_view dotted, const Node& value) const {
   return Node(copy, path_, copy->mark, key_mark_);
 }
 
+Node Node::at_places_of(const Node& written) const {
+  if (!data_) return *this;
+  auto copy = std::make_shared<Data>(*data_);
+  copy->mark = written.mark_;
+  const bool same_list = copy->kind == Kind::list && written.kind() == Kind::list && written.size() == size();
+  for (size_t i = 0; i < copy->entries.size(); ++i) {
+    Data::Entry& entry = copy->entries[i];
+    const Node place = same_list                  ? written[i]
+                       : copy->kind == Kind::list ? Node(nullptr, "", written.mark_, written.mark_)
+                                                  : written[entry.key];
+    entry.key_mark = place.key_mark_;
+    entry.value = (*this)[i].at_places_of(place).data_;
+  }
+  return Node(copy, path_, copy->mark, written.key_mark_);
+}
+
 Node Node::with_all(const Node& changes) const {
   if (!changes.empty() && changes.kind() != Kind::map) throw changes.error("needs a map of keys and their values");
   Node result = *this;

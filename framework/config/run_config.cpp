@@ -72,7 +72,8 @@ void describe(Fields& fields, BatchConfig& c) {
               .range = at_least(1),
               .synonyms = {"batch_size", "global_batch_size", "size"}});
   fields.add("micro_sequences", c.micro_sequences,
-             {.doc = "Sequences of one micro-step on one data rank; auto: as many as memory allows.",
+             {.doc = "Sequences of one micro-step on one data rank; auto: the most that divide a rank's share and have "
+                     "at most 8,192 tokens (keel plan says what memory allows).",
               .unit = "sequences",
               .range = at_least(1),
               .on_resume = changeable,
@@ -127,7 +128,7 @@ void describe(Fields& fields, ScheduleConfig& c) {
               .on_resume = changeable,
               .synonyms = {"type", "name", "lr_scheduler_type"}});
   fields.add("warmup_steps", c.warmup_steps,
-             {.doc = "Steps of linear rise: step s of W has lr * (s + 1) / W, s from 0; 0: none.",
+             {.doc = "Steps of linear rise: step s of W has lr * s / W; 0: none.",
               .unit = "steps",
               .range = at_least(0),
               .on_resume = changeable,
@@ -195,6 +196,11 @@ void describe(Fields& fields, EvalConfig& c) {
               .unit = "sequences",
               .range = at_least(1),
               .on_resume = ignored});
+  fields.add(
+      "prompts", c.prompts,
+      {.doc = "Texts that the model writes on from after each evaluation, into samples.jsonl.", .on_resume = ignored});
+  fields.add("sample_tokens", c.sample_tokens,
+             {.doc = "How much it writes at most.", .unit = "tokens", .range = at_least(1), .on_resume = ignored});
 }
 
 void describe(Fields& fields, ParallelConfig& c) {
@@ -220,8 +226,9 @@ void describe(Fields& fields, ParallelConfig& c) {
               .range = at_least(1),
               .on_resume = ignored,
               .synonyms = {"world_size"}});
-  fields.add("tensor_across_hosts", c.tensor_across_hosts,
-             {.doc = "Let a tensor group span hosts, which is slow.", .on_resume = changeable});
+  fields.add(
+      "tensor_across_hosts", c.tensor_across_hosts,
+      {.doc = "Let a tensor group span hosts, which is slow; otherwise it is refused.", .on_resume = changeable});
   fields.add("time_limit", c.time_limit,
              {.doc = "Longest wait for other ranks in one exchange; then every rank says where it stands, and all end.",
               .unit = "d, h, m, s",
@@ -265,10 +272,11 @@ void describe(Fields& fields, CheckpointConfig& c) {
               .range = between(1, 4096),
               .on_resume = ignored});
   fields.add("mpi_hints", c.mpi_hints, {.doc = "Hints for MPI-IO, such as striping_factor: 8.", .on_resume = ignored});
-  fields.add("weights_only", c.weights_only,
-             {.doc = "Leave the optimizer's state out: small, but no resume from it and no rollback. A run that is stopped "
-                     "early still saves all of it.",
-              .on_resume = ignored});
+  fields.add(
+      "weights_only", c.weights_only,
+      {.doc = "Leave the optimizer's state out: small, but no resume from it and no rollback. A run that is stopped "
+              "early still saves all of it.",
+       .on_resume = ignored});
   fields.add("final", c.final, {.doc = "Save after the last step.", .on_resume = ignored});
   fields.add("background", c.background,
              {.doc = "Training goes on while a copy of the state is written; false: it waits, and takes no memory for "
@@ -296,7 +304,8 @@ void describe(Fields& fields, CheckpointConfig& c) {
 }
 
 void describe(Fields& fields, SpikeConfig& c) {
-  fields.add("enabled", c.enabled, {.doc = "Skip steps whose loss or gradient norm leaps.", .on_resume = changeable});
+  fields.add("enabled", c.enabled,
+             {.doc = "Act on steps whose loss, norms, logits or entropy leap.", .on_resume = changeable});
   fields.add("window", c.window,
              {.doc = "Accepted steps that mean and deviation are taken over.",
               .unit = "steps",
@@ -478,7 +487,7 @@ void describe(Fields& fields, RunConfig& c) {
   fields.add("eval", c.eval, {.doc = "Evaluation.", .synonyms = {"evaluation", "validation"}});
   fields.add("parallel", c.parallel, {.doc = "How ranks divide the work.", .synonyms = {"parallelism", "mesh"}});
   fields.add("checkpoint", c.checkpoint, {.doc = "Saving and resuming.", .synonyms = {"checkpoints", "save"}});
-  fields.add("stability", c.stability, {.doc = "Skips, spikes, QK-clip."});
+  fields.add("stability", c.stability, {.doc = "What is done about steps that leap or are not finite, and QK-clip."});
   fields.add("telemetry", c.telemetry, {.doc = "Records per layer and head."});
   fields.add("log", c.log, {.doc = "Lines for people.", .synonyms = {"logging"}});
   fields.add("ablate", c.ablate,

@@ -74,6 +74,8 @@ struct EvalConfig {
   std::optional<int64_t> every = 500;
   bool first = false;
   std::optional<int64_t> sequences;
+  std::vector<std::string> prompts;
+  int64_t sample_tokens = 50;
 };
 
 struct ParallelConfig {
@@ -82,7 +84,7 @@ struct ParallelConfig {
   bool zero = true;
   std::optional<int64_t> ranks;
   bool tensor_across_hosts = false;
-  std::chrono::seconds time_limit{1800};
+  std::chrono::seconds time_limit{600};
 };
 
 struct CheckpointConfig {

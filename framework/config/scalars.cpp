@@ -71,8 +71,16 @@ std::string integer_advice(const std::string& text) {
   return "a whole number in decimal digits";
 }
 
+// "010", which other readers of YAML take as 8.
+bool octal_elsewhere(const std::string& text) {
+  return text.size() > 1 && text[0] == '0' && all_digits(text);
+}
+
 std::string real_advice(const std::string& text) {
   double value = 0;
+  if (octal_elsewhere(text))
+    return fmt::format("write {}, without zeros in front",
+                       text.substr(std::min(text.find_first_not_of('0'), text.size() - 1)));
   std::string point = text;
   std::replace(point.begin(), point.end(), ',', '.');
   if (point != text && parse_real(point, value)) return fmt::format("write {}, with a decimal point", point);
@@ -144,7 +152,7 @@ int64_t read_integer(const Node& node, const Field& field, const Context& contex
 double read_real(const Node& node, const Field& field, const Context& context) {
   double value = 0;
   const std::string& text = text_of(node, "a number", context);
-  if (!parse_real(text, value)) refuse(node, "a number", context, real_advice(text));
+  if (!parse_real(text, value) || octal_elsewhere(text)) refuse(node, "a number", context, real_advice(text));
   check_range(node, field, value);
   return value;
 }

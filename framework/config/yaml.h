@@ -75,7 +75,10 @@ class Node {
   // A section laid over a section changes the keys that it has; all else is replaced. Throws where the path leads
   // through a text, or through a list by anything but an index in it.
   Node with(std::string_view dotted, const Node& value) const;
-  // The same for every key of a map; its keys may be dotted paths: {optimizer.lr: 1e-3, train: {steps: 10}}.
+  // This tree with the places of another one: of what that holds, too, its own, of the rest the nearest section's. For
+  // a resolved config, whose errors then name the lines that the user wrote.
+  Node at_places_of(const Node& written) const;
+  // The same as with() for every key of a map; its keys may be dotted paths: {optimizer.lr: 1e-3, train: {steps: 10}}.
   Node with_all(const Node& changes) const;
 
  private:

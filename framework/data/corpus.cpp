@@ -13,6 +13,7 @@
 #include "framework/data/token_writer.h"
 #include "framework/data/tokenizer.h"
 #include "framework/data/utf8.h"
+#include "framework/io/files.h"
 
 namespace keel::data {
 namespace {
@@ -93,34 +94,25 @@ std::vector<std::string> sample_of(const CorpusOptions& options, const Progress&
 class ModelFile {
  public:
   explicit ModelFile(const CorpusOptions& options)
-      : json_(options.model.ends_with(".json")),
-        path_(options.prefix + (json_ ? ".tokenizer.json" : ".model")),
-        temporary_(path_ + ".tmp") {}
-  ModelFile(const ModelFile&) = delete;
-  ~ModelFile() { std::remove(temporary_.c_str()); }
+      : json_(options.model.ends_with(".json")), path_(options.prefix + (json_ ? ".tokenizer.json" : ".model")) {}
 
   std::string name() const { return fs::path(path_).filename().string(); }
   // `end_of_document`: of a tokenizer.json, which does not say it itself.
-  std::unique_ptr<Tokenizer> load(const std::string& model, std::optional<int32_t> end_of_document) const {
-    std::ofstream file(temporary_, std::ios::binary);
-    file << model;
-    file.close();
-    if (!file) throw input_error("{}: cannot write it; is the disk full?", temporary_);
-    return json_ ? byte_level_tokenizer(temporary_, end_of_document) : sentencepiece_tokenizer(temporary_);
+  std::unique_ptr<Tokenizer> load(const std::string& model, std::optional<int32_t> end_of_document) {
+    file_.emplace(path_);
+    file_->write(model);
+    const std::string& name = file_->temporary_path();
+    return json_ ? byte_level_tokenizer(name, end_of_document) : sentencepiece_tokenizer(name);
   }
-  void keep() const {
-    std::error_code failure;
-    fs::rename(temporary_, path_, failure);
-    if (failure) throw input_error("{}: cannot rename it into place: {}", temporary_, failure.message());
-  }
+  void keep() { file_->commit(); }
 
  private:
   bool json_;
-  std::string path_, temporary_;
+  std::string path_;
+  std::optional<io::AtomicFile> file_;
 };
 
-std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, const ModelFile& file,
-                                          const Progress& progress) {
+std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, ModelFile& file, const Progress& progress) {
   if (options.sentencepiece == 0 && options.model.empty()) return byte_tokenizer();
   if (options.sentencepiece == 0) {
     const auto named = tokenizer_at(options.model);  // so that an error names the file given
@@ -245,7 +237,7 @@ CorpusReports make_corpus(const CorpusOptions& options, const Progress& progress
   const fs::path folder = fs::path(options.prefix).parent_path();
   if (!folder.empty()) fs::create_directories(folder, failure);
   if (failure) throw input_error("{}: cannot make this folder: {}", folder.string(), failure.message());
-  const ModelFile model(options);
+  ModelFile model(options);
   const auto tokenizer = make_tokenizer(options, model, progress);
   Output training(options.prefix, *tokenizer);
   std::optional<Output> valid;

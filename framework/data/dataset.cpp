@@ -47,17 +47,14 @@ ValidationOrder Dataset::validation_order() const {
   return order;
 }
 
-void Dataset::check_batch(const BatchPlan& plan) const {
-  if (plan.global_batch < 1 || plan.global_batch % (int64_t(plan.data_ranks) * plan.micro_steps) != 0)
-    throw input_error("a global batch of {} does not divide over {} data ranks and {} micro-steps", plan.global_batch,
-                      plan.data_ranks, plan.micro_steps);
-  int64_t samples = 0;
-  for (const TokenFile& file : files_) samples += whole_samples(file.tokens(), options_.T);
-  if (samples < plan.global_batch)
+void Dataset::check_batch(int64_t samples) const {
+  int64_t held = 0;
+  for (const TokenFile& file : files_) held += whole_samples(file.tokens(), options_.T);
+  if (held < samples)
     throw input_error(
-        "the training data hold {} samples of {} tokens, fewer than one global batch of {} ({} data "
-        "ranks, {} micro-steps); use a smaller batch, a shorter sequence or more text",
-        samples, options_.T, plan.global_batch, plan.data_ranks, plan.micro_steps);
+        "the training data hold {} samples of {} tokens, fewer than one global batch of {}; use a smaller batch, a "
+        "shorter sequence or more text",
+        held, options_.T, samples);
 }
 
 int64_t Dataset::fill(std::span<const SampleId> rows, const BatchView& batch) const {
@@ -119,11 +116,6 @@ int64_t Dataset::mask_documents(const TokenFile& file, int64_t first, const Batc
   return counted;
 }
 
-void Dataset::prefetch(std::span<const SampleId> rows) const {
-  for (const SampleId& row : rows)
-    if (row.source >= 0) files_[size_t(row.source)].prefetch(row.sample * options_.T, options_.T + 1);
-}
-
 void Dataset::verify_ids(int part, int parts) const {
   for (const TokenFile& file : files_) file.verify_ids(options_.vocabulary, part, parts);
 }
@@ -138,10 +130,6 @@ std::string Dataset::fingerprint_text(uint64_t seed) const {
                         name_of(files_[s].type()), interleaving.share(int(s)), interleaving.period(),
                         files_[s].content_hash());
   return text;
-}
-
-uint64_t fingerprint_of(const std::string& text) {
-  return key_of(0, text);
 }
 
 void check_fingerprint(const std::string& stored, const std::string& now) {

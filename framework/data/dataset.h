@@ -35,13 +35,6 @@ struct BatchView {
   std::span<int32_t> positions;
 };
 
-// What a global batch is made of, for messages.
-struct BatchPlan {
-  int64_t global_batch = 0;
-  int data_ranks = 1;
-  int micro_steps = 1;
-};
-
 class Dataset {
  public:
   // Errors: those of TokenFile; no source; notes whose vocabulary is larger than the model's; a mask over a file
@@ -52,15 +45,13 @@ class Dataset {
   SampleOrder training_order(uint64_t seed) const;
   // Errors: sources that are all too short for one target.
   ValidationOrder validation_order() const;
-  // Errors: a training set smaller than one global batch, a batch that does not divide. A batch may span two epochs.
-  void check_batch(const BatchPlan& plan) const;
+  // Errors: a training set smaller than one batch of so many samples, over all ranks. A batch may span two epochs.
+  void check_batch(int64_t samples) const;
 
   // Fills rows.size() rows; a row whose source is -1, and what lies past a source's end, has tokens 0 and targets -1.
   // Returns the number of counted targets. Errors: an id outside the vocabulary, with file, document and offset.
   // Allocates nothing.
   int64_t fill(std::span<const SampleId> rows, const BatchView& batch) const;
-  // Starts reading those rows from the disk in the background, for the step after this one.
-  void prefetch(std::span<const SampleId> rows) const;
 
   // Scans every id of every source (TokenFile::verify_ids).
   void verify_ids(int part = 0, int parts = 1) const;
@@ -82,7 +73,6 @@ class Dataset {
   std::vector<TokenFile> files_;
 };
 
-uint64_t fingerprint_of(const std::string& text);
 // Errors: texts that differ, naming the first line that does, as it was and as it is.
 void check_fingerprint(const std::string& stored, const std::string& now);
 

@@ -36,13 +36,6 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_t(size_bytes_));
 }
 
-void MappedFile::prefetch(int64_t offset_bytes, int64_t count_bytes) const {
-  if (count_bytes <= 0) return;
-  const int64_t page = ::sysconf(_SC_PAGESIZE), start = offset_bytes / page * page;
-  // Only a hint: a failure costs time, not correctness.
-  (void)::madvise(const_cast<char*>(data_) + start, size_t(offset_bytes + count_bytes - start), MADV_WILLNEED);
-}
-
 void MappedFile::swap(MappedFile& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);

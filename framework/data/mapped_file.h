@@ -32,9 +32,6 @@ class MappedFile {
     return value;
   }
 
-  // Asks the system to start reading these bytes from the disk; returns at once.
-  void prefetch(int64_t offset_bytes, int64_t count_bytes) const;
-
  private:
   void swap(MappedFile& other) noexcept;
 

@@ -24,7 +24,6 @@ class CountTable {
   };
   void add(uint64_t key, uint64_t count);
   uint64_t find(uint64_t key) const;  // 0 where the key is missing
-  int64_t size() const { return size_; }
   int64_t bytes() const { return int64_t(slots_.size() * sizeof(Entry)); }
   const std::vector<Entry>& slots() const { return slots_; }  // empty ones included
 

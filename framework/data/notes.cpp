@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
+#include "framework/io/files.h"
 
 namespace keel::data {
 namespace {
@@ -64,14 +65,7 @@ void write_notes(const std::string& prefix, const TokenNotes& notes) {
                {"tokens", notes.tokens},
                {"documents", notes.documents},
                {"bytes", notes.bytes}};
-  const std::string path = prefix + ".json", temporary = path + ".tmp";
-  std::ofstream file(temporary);
-  file << json.dump(2) << '\n';
-  file.close();
-  if (!file) throw input_error("{}: cannot write it; is the folder there, and the disk full?", temporary);
-  std::error_code failure;
-  std::filesystem::rename(temporary, path, failure);
-  if (failure) throw input_error("{}: cannot rename it: {}", temporary, failure.message());
+  io::write_file(prefix + ".json", json.dump(2) + "\n");
 }
 
 }  // namespace keel::data

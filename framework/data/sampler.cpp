@@ -100,10 +100,6 @@ SampleId SampleOrder::operator()(int64_t global) const {
   return {source, epoch, int64_t(shuffle(uint64_t(index % samples)))};
 }
 
-double SampleOrder::epochs(int source, int64_t global) const {
-  return double(interleaving_.count(source, global)) / double(samples_[size_t(source)]);
-}
-
 ValidationOrder::ValidationOrder(std::span<const int64_t> tokens, int64_t T) : starts_(1, 0) {
   require(T > 0, "samples of {} tokens", T);
   for (int64_t count : tokens) starts_.push_back(starts_.back() + (count > 1 ? (count - 1 + T - 1) / T : 0));
@@ -114,10 +110,6 @@ SampleId ValidationOrder::operator()(int64_t index) const {
   if (index >= samples()) return {};
   const auto after = std::upper_bound(starts_.begin(), starts_.end(), index);
   return {int(after - starts_.begin()) - 1, 0, index - *(after - 1)};
-}
-
-void ValidationOrder::step(int64_t step, std::span<SampleId> rows) const {
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = (*this)(step * int64_t(rows.size()) + int64_t(i));
 }
 
 }  // namespace keel::data

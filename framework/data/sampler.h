@@ -63,8 +63,6 @@ class SampleOrder {
   SampleOrder(uint64_t seed, std::vector<int64_t> samples, std::span<const double> weights);
 
   SampleId operator()(int64_t global) const;
-  // How many times the source has been gone through after `global` samples.
-  double epochs(int source, int64_t global) const;
   const Interleaving& interleaving() const { return interleaving_; }
 
  private:
@@ -81,18 +79,14 @@ std::span<T> slice_of_rank(std::span<T> step, int rank, int ranks) {
   return step.subspan(size_t(rank) * count, count);
 }
 
-// Held-out text: every sample once, in order, source after source, the last one of each source in part. Steps of
-// `global_batch` rows; rows past the end are no sample, so that all ranks take the same number of steps and nothing
-// counts twice.
+// Held-out text: every sample once, in order, source after source, the last one of each source in part. What lies past
+// the end is no sample, so that all ranks can take the same number of steps and nothing counts twice.
 class ValidationOrder {
  public:
   ValidationOrder(std::span<const int64_t> tokens, int64_t T);
 
   int64_t samples() const { return starts_.back(); }
-  int64_t steps(int64_t global_batch) const { return (samples() + global_batch - 1) / global_batch; }
   SampleId operator()(int64_t index) const;  // source -1 past the end
-  // The rows [step * rows.size(), ...) of the whole batch.
-  void step(int64_t step, std::span<SampleId> rows) const;
 
  private:
   std::vector<int64_t> starts_;  // first index of each source, then the number of samples

@@ -159,11 +159,6 @@ void TokenFile::read(int64_t offset, std::span<int32_t> out) const {
   if (bad < offset + count) throw id_error(bad, int64_t(1) << 31);
 }
 
-void TokenFile::prefetch(int64_t offset, int64_t count) const {
-  const int64_t end = std::min(offset + count, tokens_), item = size_bytes_of(type_);
-  tokens_file_.prefetch(first_byte_ + offset * item, (end - offset) * item);
-}
-
 void TokenFile::check_vocabulary(int64_t vocabulary) const {
   if (notes_ && notes_->vocabulary > vocabulary)
     throw input_error("{}: made with a vocabulary of {} ({}), but the model's is {}", path(), notes_->vocabulary,

@@ -45,8 +45,6 @@ class TokenFile {
 
   // Copies ids [offset, offset + out.size()) of the file. Errors: a range outside the file, an id beyond int32.
   void read(int64_t offset, std::span<int32_t> out) const;
-  // Starts reading that range from the disk in the background.
-  void prefetch(int64_t offset, int64_t count) const;
 
   // Errors: notes that speak of more ids than the model's vocabulary.
   void check_vocabulary(int64_t vocabulary) const;

@@ -35,17 +35,15 @@ Descriptor lock_file(const std::string& directory) {
   return Descriptor(directory + "/lock", O_RDWR | O_CREAT, "cannot open the lock of this run");
 }
 
-// False where somebody else has the lock.
-bool lock(Descriptor& file) {
-  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
-    file.truncate(0);
-    file.write_all(fmt::format("host {}, process {}, since {:%Y-%m-%d %H:%M:%S} UTC", host_name(), getpid(),
-                               fmt::gmtime(std::time(nullptr))));
-    return true;
-  }
-  if (errno == EWOULDBLOCK) return false;
-  log::warning("{}: {}: nothing protects this directory from a second run", file.path(), std::strerror(errno));
-  return true;
+enum class Lock { taken, busy, unsupported };
+
+// errno says why it is unsupported.
+Lock lock(Descriptor& file) {
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? Lock::busy : Lock::unsupported;
+  file.truncate(0);
+  file.write_all(fmt::format("host {}, process {}, since {:%Y-%m-%d %H:%M:%S} UTC", host_name(), getpid(),
+                             fmt::gmtime(std::time(nullptr))));
+  return Lock::taken;
 }
 
 }  // namespace
@@ -231,15 +229,30 @@ void write_file(const std::string& path, std::string_view content) {
 }
 
 RunLock::RunLock(const std::string& directory) : file_(lock_file(directory)) {
-  if (!lock(file_))
-    throw input_error("{}: another run works in this directory ({}): stop it, or choose another name", directory,
-                      read_file(file_.path(), 4096));
+  switch (lock(file_)) {
+    case Lock::taken:
+      return;
+    case Lock::busy:
+      throw input_error("{}: another run works in this directory ({}): stop it, or choose another name", directory,
+                        read_file(file_.path(), 4096));
+    case Lock::unsupported:
+      log::warning("{}: {}: nothing protects this directory from a second run", file_.path(), std::strerror(errno));
+  }
 }
 
 std::optional<RunLock> RunLock::try_take(const std::string& directory) {
   Descriptor file = lock_file(directory);
-  if (!lock(file)) return std::nullopt;
-  return RunLock(std::move(file));
+  switch (lock(file)) {
+    case Lock::taken:
+      return RunLock(std::move(file));
+    case Lock::busy:
+      return std::nullopt;
+    default:
+      throw input_error(
+          "{}: {}: this file system has no locks, and runs side by side need them: choose another "
+          "log.directory",
+          file.path(), std::strerror(errno));
+  }
 }
 
 }  // namespace keel::io

@@ -81,6 +81,7 @@ class AtomicFile {
   ~AtomicFile();
   void write(std::string_view bytes) { file_.write_all(bytes); }
   void commit();  // synced, renamed, directory synced
+  const std::string& temporary_path() const { return file_.path(); }
 
  private:
   std::string path_;
@@ -96,7 +97,7 @@ class RunLock {
  public:
   // An input error that names the host, process and start of whoever has it.
   explicit RunLock(const std::string& directory);
-  // Nothing where somebody has it.
+  // Nothing where somebody has it. An input error on a file system without locks, where nobody could know.
   static std::optional<RunLock> try_take(const std::string& directory);
 
  private:

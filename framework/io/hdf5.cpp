@@ -17,7 +17,7 @@ uint64_t product(std::span<const uint64_t> dims) {
 // The access properties that every file is opened with.
 PropertyList file_access(const std::string& path, const FileOptions& options) {
   PropertyList access(H5P_FILE_ACCESS);
-  KEEL_HDF5(path, H5Pset_libver_bounds(access.id(), options.oldest_format, options.newest_format));
+  KEEL_HDF5(path, H5Pset_libver_bounds(access.id(), options.oldest_format, H5F_LIBVER_V110));
   KEEL_HDF5(path, H5Pset_alignment(access.id(), options.aligned_from_bytes, options.alignment_bytes));
   // With open objects inside, closing fails instead of waiting for them and calling that success.
   KEEL_HDF5(path, H5Pset_fclose_degree(access.id(), H5F_CLOSE_SEMI));

@@ -245,12 +245,11 @@ struct FileOptions {
   std::vector<std::pair<std::string, std::string>> mpi_hints = {};
   // Of one call of MPI-IO, which counts bytes in an int: 2 GiB fail.
   uint64_t largest_transfer_bytes = uint64_t(1) << 30;
-  uint64_t user_block_bytes =
-      0;  // at the beginning, the caller's: 0, or a power of two >= 512, a multiple of the alignment
+  // At the beginning, the caller's: 0, or a power of two >= 512, a multiple of the alignment.
+  uint64_t user_block_bytes = 0;
   uint64_t alignment_bytes = 1;  // objects of at least `aligned_from_bytes` start at multiples of it
   uint64_t aligned_from_bytes = 1;
   H5F_libver_t oldest_format = H5F_LIBVER_V18;  // with checksums over metadata
-  H5F_libver_t newest_format = H5F_LIBVER_V110;
   bool lock = true;  // false: no file lock, whatever HDF5_USE_FILE_LOCKING says; true: as that variable says
 };
 

@@ -52,7 +52,9 @@ void append_rows(Group& group, const std::string& name, std::span<const T> value
   dataset.write<T>(values, {offset, count});
 }
 
-void cut_file(IoContext& context, const std::string& path, int64_t step) {
+// Cuts the rows after `step`. The dims of a row of each array that the file holds.
+std::map<std::string, std::vector<uint64_t>> cut_file(IoContext& context, const std::string& path, int64_t step) {
+  std::map<std::string, std::vector<uint64_t>> rows;
   File file = File::open(context, path, Access::read_write, options());
   for (const std::string& name : file.names()) {
     Group group = file.open_group(name);
@@ -66,8 +68,10 @@ void cut_file(IoContext& context, const std::string& path, int64_t step) {
     dims[0] = kept;
     steps.resize(std::span(&kept, 1));
     values.resize(dims);
+    rows[name].assign(dims.begin() + 1, dims.end());
   }
   file.close();
+  return rows;
 }
 
 void put_aside(const std::string& path, const std::string& reason) {
@@ -85,7 +89,7 @@ Telemetry::Telemetry(IoThread& io, std::string path, int64_t last_step, uint64_t
     : io_(io), path_(std::move(path)), rows_per_block_(std::max<uint64_t>(1, rows_per_block)), last_step_(last_step) {
   try {
     io_.run([&](IoContext& context) {
-      if (std::filesystem::exists(path_)) cut_file(context, path_, last_step);
+      if (std::filesystem::exists(path_)) stored_ = cut_file(context, path_, last_step);
     });
   } catch (const Error& error) {
     put_aside(path_, error.what());
@@ -103,15 +107,10 @@ Telemetry::~Telemetry() {
 void Telemetry::declare(const std::string& name, std::vector<uint64_t> dims) {
   require(!name.empty() && name.find('/') == name.npos && !arrays_.contains(name),
           "telemetry cannot hold an array '{}'", name);
-  io_.run([&](IoContext& context) {
-    if (!std::filesystem::exists(path_)) return;
-    File file = File::open(context, path_, Access::read, options());
-    if (!file.has(name)) return;
-    std::vector<uint64_t> stored = file.open_group(name).open_dataset("value").dims();
-    if (stored != with_rows(stored[0], dims))
-      throw input_error("{}: {} has rows of [{}], but this run makes [{}]: remove or rename the file", path_, name,
-                        fmt::join(stored.begin() + 1, stored.end(), ", "), fmt::join(dims, ", "));
-  });
+  const auto stored = stored_.find(name);
+  if (stored != stored_.end() && stored->second != dims)
+    throw input_error("{}: {} has rows of [{}], but this run makes [{}]: remove or rename the file", path_, name,
+                      fmt::join(stored->second, ", "), fmt::join(dims, ", "));
   arrays_[name] = {.dims = std::move(dims), .last_step = last_step_};
 }
 

@@ -28,7 +28,8 @@ class Telemetry {
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
-  // `dims` of one step's array. An input error where the file holds it with others; a name has no '/'.
+  // `dims` of one step's array. An input error where the file holds it with others; a name has no '/'. Waits for no
+  // I/O.
   void declare(const std::string& name, std::vector<uint64_t> dims);
   // One row, of the type of the array's first one; steps ascend. Blocks only while the I/O queue is full; a failure to
   // write surfaces at IoThread::check().
@@ -52,7 +53,8 @@ class Telemetry {
   IoThread& io_;
   const std::string path_;
   const uint64_t rows_per_block_;
-  int64_t last_step_;  // that the run continued after
+  int64_t last_step_;                                    // that the run continued after
+  std::map<std::string, std::vector<uint64_t>> stored_;  // dims of a row of what the file held then
   Arrays arrays_;
 };
 

@@ -5,6 +5,8 @@
 // QK-Norm is applied.
 #pragma once
 
+#include <functional>
+
 #include "framework/nn/linear.h"
 #include "framework/nn/qk_norm.h"
 #include "framework/ops/attention.h"
@@ -34,6 +36,8 @@ struct AttentionTelemetry {
   Tensor entropy;               // sum over rows so far
   Tensor q_squares, k_squares;  // mean squares before the norm, summed over micro-batches so far
   int64_t first_sequence = 0;   // number of the micro-batch's first sequence among the step's
+  // Looks at q [n, H, d] and k [n, G, d] as attention takes them, which forward may not keep.
+  std::function<void(ConstTensor q, ConstTensor k)> look_at = {};
 };
 
 // The tokens of a micro-batch: n = sequences * length rows.

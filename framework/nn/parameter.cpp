@@ -161,12 +161,6 @@ void ParameterSet::zero_gradients() {
   for (ParameterArena& arena : arenas_) ops::fill(arena.gradient, 0);
 }
 
-int64_t ParameterSet::logical_elements() const {
-  int64_t sum = 0;
-  for (const Parameter& parameter : parameters_) sum += parameter.spec.shape.elements();
-  return sum;
-}
-
 void for_each_run(const Parameter& parameter, const std::function<void(int64_t, int64_t, int64_t)>& f) {
   const auto [size, stride, offset] = parameter.runs();
   for (int64_t run = 0; run * size < parameter.local.elements(); ++run) f(run * stride + offset, run * size, size);
@@ -184,6 +178,18 @@ Tensor stacked(std::span<Parameter* const> parameters, Tensor Parameter::*part) 
   }
   const Tensor& begin = first.*part;
   return Tensor(begin.data(), shape, begin.dtype(), begin.device());
+}
+
+StateBytes state_bytes(const ParameterSet& parameters, int64_t moment_shards) {
+  StateBytes bytes;
+  for (const ParameterArena& arena : parameters.arenas()) {
+    const auto elements = double(arena.elements);
+    bytes.weights += 4 * elements;
+    bytes.gradients += 4 * elements;
+    bytes.moments += 8 * elements / double(moment_shards);
+    if (arena.compute_dtype != DType::f32) bytes.copies += elements * double(bytes_of(arena.compute_dtype));
+  }
+  return bytes;
 }
 
 }  // namespace keel::nn

@@ -123,7 +123,9 @@ class ParameterSet {
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter& at(const std::string& name);
   std::vector<ParameterArena>& arenas() { return arenas_; }
-  int64_t logical_elements() const;
+  const std::vector<ParameterArena>& arenas() const { return arenas_; }
+  // Where they were allocated.
+  Device device() const { return arenas_.front().master.device(); }
 
  private:
   void place(Parameter& parameter, const ParameterLayout& layout);
@@ -140,5 +142,16 @@ void for_each_run(const Parameter& parameter, const std::function<void(int64_t, 
 // One tensor over parameters that lie side by side, rows stacked: [sum of rows, columns]. `part` picks compute, master
 // or gradient.
 Tensor stacked(std::span<Parameter* const> parameters, Tensor Parameter::*part);
+
+// Bytes of one rank.
+struct StateBytes {
+  double weights = 0;  // fp32 masters
+  double copies = 0;   // that products read instead
+  double gradients = 0;
+  double moments = 0;
+  double total() const { return weights + copies + gradients + moments; }
+};
+// With the moments divided over as many ranks.
+StateBytes state_bytes(const ParameterSet& parameters, int64_t moment_shards);
 
 }  // namespace keel::nn

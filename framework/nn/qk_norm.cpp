@@ -35,12 +35,11 @@ ops::QkNormRopeInputs QkNorm::inputs(ConstTensor qkv, const Positions& positions
 void QkNorm::forward(Tensor q, Tensor k, ConstTensor qkv, const Positions& positions, Saved& saved,
                      Context& context) const {
   const ops::QkNormRopeInputs in = inputs(qkv, positions);
-  if (full()) {
-    const bool layer = pass_.kind == ops::QkNormKind::layer;
+  if (pass_.full()) {
     const int64_t n = qkv.size(0);
-    saved.statistics = context.saved.take({n, layer ? 4 : 2}, DType::f32);
+    saved.statistics = context.saved.take({n, pass_.statistic_columns()}, DType::f32);
     ops::qk_norm_partial_statistics(saved.statistics, in, pass_);
-    if (layer) {
+    if (pass_.kind == ops::QkNormKind::layer) {
       auto scope = context.scratch.scope();
       Tensor gathered = context.scratch.take({context.group->size(), n, 4}, DType::f32);
       context.group->gather(gathered, saved.statistics);
@@ -57,7 +56,7 @@ void QkNorm::backward(Tensor d_qkv, ConstTensor dq, ConstTensor dk, ConstTensor 
   const ops::QkNormRopeInputs in = inputs(qkv, positions);
   auto scope = context.scratch.scope();
   Tensor sums;
-  if (full()) {
+  if (pass_.full()) {
     sums = context.scratch.take(saved.statistics.shape(), DType::f32);
     ops::qk_norm_backward_sums(sums, dq, dk, in, saved.statistics, pass_);
     context.group->sum(sums);

@@ -23,8 +23,8 @@ struct QkNormSpec {
 struct Positions {
   ConstTensor rows;  // [n] int32: position within the document
   ConstTensor rope;  // [positions, rotated] fp32 table of this kind of layer
-  ConstTensor
-      first_key;  // [B, T] int32: first position of the sequence that a row may see; undefined without documents
+  // [B, T] int32: first position of the sequence that a row may see; undefined without documents
+  ConstTensor first_key;
 };
 
 class QkNorm {
@@ -50,7 +50,6 @@ class QkNorm {
 
  private:
   ops::QkNormRopeInputs inputs(ConstTensor qkv, const Positions& positions) const;
-  bool full() const { return pass_.scope == ops::QkNormScope::full && pass_.kind != ops::QkNormKind::none; }
 
   ops::QkNormRopeOptions pass_;
 };

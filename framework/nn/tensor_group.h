@@ -1,6 +1,5 @@
 // The ranks that share a layer's heads, features or vocabulary, as a layer sees them: where its sharded part begins and
-// ends, and small sums. `parallel` implements it; a group of one changes
-// nothing.
+// ends, and small sums. `parallel` implements it; a group of one changes nothing.
 #pragma once
 
 #include "framework/tensor/tensor.h"

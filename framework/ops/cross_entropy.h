@@ -22,7 +22,8 @@ struct CrossEntropyOptions {
   float z_loss = 0;
 };
 
-// Per row, fp32. Combined over ranks: the maximum first, then sum_exp rescaled to it (combine), then sums.
+// Per row, fp32. Combined over ranks: the maximum first, then sum_exp rescaled to it (cross_entropy_rescale), then
+// sums.
 struct CrossEntropyStatistics {
   Tensor maximum;       // [n]
   Tensor sum_exp;       // [n], of exp(logit - maximum)

@@ -162,7 +162,7 @@ __device__ __forceinline__ T block_sum(T value, T* partial) {
 
 constexpr int kThreads = 256;  // of a block of a streaming kernel
 
-// Blocks for a loop over a grid of `threads` wide steps: enough to fill the device (eight blocks of 256 threads are all
+// Blocks of kThreads for a loop of so many steps: enough to fill the device (eight blocks of 256 threads are all
 // that a multiprocessor holds), no more than there is work for.
 inline unsigned blocks_for(Device device, int64_t steps) {
   const int64_t most = int64_t(keel::cuda::multiprocessors(device)) * 8;

@@ -9,20 +9,12 @@
 namespace keel::ops {
 namespace {
 
-bool is_full(const QkNormRopeOptions& options) {
-  return options.kind != QkNormKind::none && options.scope == QkNormScope::full;
-}
-
-int64_t statistic_columns(const QkNormRopeOptions& options) {
-  return options.kind == QkNormKind::layer ? 4 : 2;
-}
-
 void check_options(const char* op, const QkNormRopeOptions& options) {
   require(options.heads > 0 && options.kv_heads > 0 && options.head_dim > 0, "{}: {} heads, {} KV heads of {} features",
           op, options.heads, options.kv_heads, options.head_dim);
   require(options.rotated >= 0 && options.rotated <= options.head_dim && options.rotated % 2 == 0,
           "{}: {} of {} features cannot turn in pairs", op, options.rotated, options.head_dim);
-  if (!is_full(options)) return;
+  if (!options.full()) return;
   int64_t q = options.heads * options.head_dim, k = options.kv_heads * options.head_dim;
   require(options.kv_replicas >= 1 && options.full_width_q >= q && options.full_width_q % q == 0 &&
               options.full_width_k >= k && options.full_width_k % k == 0,
@@ -39,9 +31,9 @@ void check_weight(const char* op, const ConstTensor& weight, int64_t heads, cons
   if (!weight.defined()) return;
   int64_t d = options.head_dim;
   bool per_head = weight.shape() == Shape{heads, d};
-  bool shared = weight.shape() == Shape{d} && !is_full(options);
+  bool shared = weight.shape() == Shape{d} && !options.full();
   require((per_head || shared) && weight.dtype() == DType::f32 && weight.contiguous(),
-          "{}: a gain must be fp32 [{}, {}]{}, not {} {}", op, heads, d, is_full(options) ? "" : " or [d]",
+          "{}: a gain must be fp32 [{}, {}]{}, not {} {}", op, heads, d, options.full() ? "" : " or [d]",
           name_of(weight.dtype()), weight.shape());
   require(options.kind != QkNormKind::none, "{}: gains without a norm", op);
 }
@@ -83,8 +75,8 @@ void check_heads(const char* op, const ConstTensor& x, int64_t heads, const Cons
 }
 
 void check_statistics(const char* op, const ConstTensor& statistics, int64_t tokens, const QkNormRopeOptions& options) {
-  if (!is_full(options)) return;
-  Shape shape{tokens, statistic_columns(options)};
+  if (!options.full()) return;
+  Shape shape{tokens, options.statistic_columns()};
   require(statistics.defined() && statistics.shape() == shape && statistics.dtype() == DType::f32 &&
               statistics.contiguous(),
           "{}: statistics over the full width must be fp32 {}, not {} {}", op, shape, name_of(statistics.dtype()),
@@ -103,7 +95,7 @@ void check_d_weight(const char* op, const ConstTensor& d_weight, const ConstTens
 
 void qk_norm_partial_statistics(Tensor statistics, const QkNormRopeInputs& inputs, const QkNormRopeOptions& options) {
   const char* op = "qk_norm_partial_statistics";
-  require(is_full(options), "{}: only a norm over the full width has them", op);
+  require(options.full(), "{}: only a norm over the full width has them", op);
   check_inputs(op, inputs, options);
   check_statistics(op, statistics, inputs.qkv.size(0), options);
   run_twin(device_of(statistics, inputs.qkv, inputs.rope, inputs.positions), cpu::qk_norm_partial_statistics,
@@ -112,7 +104,7 @@ void qk_norm_partial_statistics(Tensor statistics, const QkNormRopeInputs& input
 
 void qk_norm_merge_statistics(Tensor merged, ConstTensor gathered, const QkNormRopeOptions& options) {
   const char* op = "qk_norm_merge_statistics";
-  require(is_full(options) && options.kind == QkNormKind::layer, "{}: only layer norm over the full width merges", op);
+  require(options.full() && options.kind == QkNormKind::layer, "{}: only layer norm over the full width merges", op);
   check_options(op, options);
   require(gathered.dims() == 3 && gathered.size(2) == 4 && gathered.dtype() == DType::f32 && gathered.contiguous(),
           "{}: gathered must be fp32 [ranks, n, 4], not {} {}", op, name_of(gathered.dtype()), gathered.shape());
@@ -141,7 +133,7 @@ void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& in
 void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, const QkNormRopeInputs& inputs,
                            ConstTensor statistics, const QkNormRopeOptions& options) {
   const char* op = "qk_norm_backward_sums";
-  require(is_full(options), "{}: only a norm over the full width has them", op);
+  require(options.full(), "{}: only a norm over the full width has them", op);
   check_inputs(op, inputs, options);
   check_heads(op, dq_out, options.heads, inputs.qkv, options);
   check_heads(op, dk_out, options.kv_heads, inputs.qkv, options);

@@ -31,6 +31,10 @@ struct QkNormRopeOptions {
   int64_t full_width_q = 0;
   int64_t full_width_k = 0;
   int64_t kv_replicas = 1;
+
+  // Whether rows are normalised over all heads, and the numbers of a token that its ranks then combine.
+  bool full() const { return scope == QkNormScope::full && kind != QkNormKind::none; }
+  int64_t statistic_columns() const { return kind == QkNormKind::layer ? 4 : 2; }
 };
 
 struct QkNormRopeInputs {
@@ -44,7 +48,7 @@ struct QkNormRopeInputs {
 // Scope full only. One row per token and side, fp32: what the ranks combine before the pass.
 //   l2, rms: columns {sum x_q^2, sum x_k^2 / R}, added over the ranks.
 //   layer:   columns {mean_q, centred second moment_q, mean_k, centred second moment_k} of this rank's features,
-//   gathered.
+//   gathered
 // statistics is [n, 2] or [n, 4].
 void qk_norm_partial_statistics(Tensor statistics, const QkNormRopeInputs& inputs, const QkNormRopeOptions& options);
 // layer: merges gathered statistics [ranks, n, 4] in rank order (Chan et al. 1979; KV replicas weigh 1/R each) into

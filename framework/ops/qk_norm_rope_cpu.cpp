@@ -24,7 +24,7 @@ QkSide side_of(const QkNormRopeInputs& inputs, const QkNormRopeOptions& options,
   side.x = advanced(inputs.qkv.data(), k ? options.heads * options.head_dim : 0, inputs.qkv.dtype());
   side.x_stride = inputs.qkv.stride(0);
   side.gain_stride = weight.defined() && weight.dims() == 2 ? options.head_dim : 0;
-  bool full = options.scope == QkNormScope::full;
+  bool full = options.full();
   side.width = float(!full ? options.head_dim : k ? options.full_width_k : options.full_width_q);
   side.replicas = full && k ? float(options.kv_replicas) : 1;
   return side;
@@ -34,13 +34,13 @@ QkPass pass_of(const QkNormRopeInputs& inputs, const QkNormRopeOptions& options)
   QkPass pass;
   pass.dtype = inputs.qkv.dtype();
   pass.kind = options.kind;
-  pass.full = options.kind != QkNormKind::none && options.scope == QkNormScope::full;
+  pass.full = options.full();
   pass.after_rope = options.after_rope;
   pass.cast_before_weight = options.cast_before_weight;
   pass.eps = options.eps;
   pass.d = options.head_dim;
   pass.half = options.rotated / 2;
-  pass.columns = options.kind == QkNormKind::layer ? 4 : 2;
+  pass.columns = options.statistic_columns();
   if (options.rotated > 0) {
     pass.rope = inputs.rope.as<float>();
     pass.positions = inputs.positions.as<int32_t>();

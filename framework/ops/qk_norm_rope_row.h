@@ -186,8 +186,8 @@ __device__ __forceinline__ float second_moment(const QkValues<N>& x, float mean,
   });
 }
 
-// How a row becomes normalised: xhat = (x - mean) * inverse. The difference comes first: it is exact where x is near the
-// mean, so that a row of equal values gives 0 and not the rounding of a large product.
+// How a row becomes normalised: xhat = (x - mean) * inverse. The difference comes first: it is exact where x is near
+// the mean, so that a row of equal values gives 0 and not the rounding of a large product.
 struct QkNormalizer {
   float inverse = 1;
   float mean = 0;         // layer only
@@ -311,7 +311,7 @@ inline QkSide side_of(ConstTensor weight, const QkNormRopeOptions& options, bool
   side.heads = int(k ? options.kv_heads : options.heads);
   side.weight = at<float>(weight);
   side.weight_stride = weight.defined() && weight.dims() == 2 ? int(options.head_dim) : 0;
-  const bool full = options.scope == QkNormScope::full;
+  const bool full = options.full();
   side.width = float(!full ? options.head_dim : k ? options.full_width_k : options.full_width_q);
   side.replicas = full && k ? float(options.kv_replicas) : 1;
   return side;
@@ -327,12 +327,12 @@ inline QkPass pass_of(const QkNormRopeInputs& inputs, const QkNormRopeOptions& o
   pass.d = int(options.head_dim);
   pass.half = int(options.rotated / 2);
   pass.kind = options.kind;
-  pass.full = options.kind != QkNormKind::none && options.scope == QkNormScope::full;
+  pass.full = options.full();
   pass.after_rope = options.after_rope;
   pass.cast_before_weight = options.cast_before_weight;
   pass.gain_offset = options.zero_centered ? 1 : 0;
   pass.eps = options.eps;
-  pass.columns = options.kind == QkNormKind::layer ? 4 : 2;
+  pass.columns = int(options.statistic_columns());
   pass.rope = at<float>(inputs.rope);
   pass.positions = at<int32_t>(inputs.positions);
   pass.sides[0] = side_of(inputs.q_weight, options, false);

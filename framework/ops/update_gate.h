@@ -2,7 +2,7 @@
 // for the host: the update reads the gate, the host reads what happened afterwards.
 //
 //   loss = sums.loss / counted      norm = sqrt(squares)      gradient_scale = min(1, clip_norm / norm)
-//   made = every value finite and at most its limit
+//   made = loss and norm finite, and they and the largest logit at most their limits
 #pragma once
 
 #include "framework/tensor/tensor.h"

@@ -8,7 +8,7 @@ Adamw::Adamw(nn::ParameterSet& parameters, std::vector<Span> spans, const ops::A
     offsets_.push_back(moment2_begin_);
     moment2_begin_ += span.size();
   }
-  const Device device = parameters.arenas().front().master.device();
+  const Device device = parameters.device();
   moments_ = Buffer(device, 2 * moment2_begin_ * 4);
   uncounted_ = OwnedTensor({1}, DType::f64, device);
 }

@@ -120,7 +120,7 @@ void DataParallel::gradient_squares(Tensor squares) {
 
 std::string DataParallel::first_gradient_not_finite() {
   const std::deque<nn::Parameter>& all = parameters_.all();
-  const OwnedTensor squares({int64_t(all.size())}, DType::f64, parameters_.arenas().front().gradient.device());
+  const OwnedTensor squares({int64_t(all.size())}, DType::f64, parameters_.device());
   for (int64_t i = 0; i < int64_t(all.size()); ++i)
     for_each_part(pieces_, all[size_t(i)], [&](int64_t begin, int64_t end) {
       ops::add_sum_of_squares(squares.tensor.slice(0, i, i + 1), part_of(all[size_t(i)].gradient, begin, end));

@@ -34,7 +34,6 @@ class DataParallel {
   // wrote the copies.
   void publish_weights(bool round);
 
-  const std::vector<optim::Span>& pieces() const { return pieces_; }
   bool zero() const { return zero_; }
 
  private:

@@ -10,8 +10,8 @@
 
 namespace keel {
 
-// Zero-filled memory of a fixed size, aligned to 64 bytes. Empty on the
-// meta device. Throws input_error when the machine has not that much.
+// Zero-filled memory of a fixed size, aligned to 64 bytes. Empty on the meta device. Throws input_error when the
+// machine has not that much.
 class Buffer {
  public:
   Buffer() = default;

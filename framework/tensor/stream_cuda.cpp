@@ -25,9 +25,15 @@ cudaEvent_t as_event(void* event) {
 struct Workspace {
   Device device;
   cudaStream_t stream;
-  int64_t size_bytes;
-  std::byte* data;
+  int64_t size_bytes = 0;
+  std::vector<std::byte*> data = {};  // the last is in use; a graph may have been recorded with those outgrown
 };
+
+// This thread's, each as long as its stream. Never destroyed: streams may end after a thread's other variables.
+std::vector<Workspace>& workspaces() {
+  thread_local auto* all = new std::vector<Workspace>();
+  return *all;
+}
 
 }  // namespace
 
@@ -39,6 +45,11 @@ void* make_stream(Device device) {
 }
 
 void destroy_stream(void* stream) {
+  std::erase_if(workspaces(), [&](const Workspace& one) {
+    if (one.stream != stream) return false;
+    for (std::byte* data : one.data) release(data);
+    return true;
+  });
   cudaStreamDestroy(as_stream(stream));
 }
 
@@ -93,8 +104,8 @@ cudaStream_t current_stream(Device device) {
 }
 
 void limit_run_ahead(cudaStream_t stream) {
-  constexpr int kLaunches = 256;
-  thread_local int launches = 0;
+  constexpr uint64_t kLaunches = 256;
+  thread_local uint64_t launches = 0;      // 2^31 are a few days
   thread_local cudaEvent_t marks[2] = {};  // live as long as the thread, as workspaces do
   if (!WaitGuard::any() || ++launches % kLaunches != 0) return;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -124,18 +135,16 @@ size_t shared_bytes_per_block(Device device) {
 }
 
 std::byte* workspace(Device device, int64_t size_bytes) {
-  thread_local std::vector<Workspace> all;  // lives as long as the thread; the driver frees what the process leaves
   const cudaStream_t stream = current_stream(device);
-  auto found = std::find_if(all.begin(), all.end(),
-                            [&](const Workspace& one) { return one.device == device && one.stream == stream; });
-  if (found == all.end()) found = all.insert(all.end(), Workspace{device, stream, 0, nullptr});
-  if (found->size_bytes < size_bytes) {
-    // An outgrown one stays: a graph may have been recorded with it.
-    const int64_t rounded_bytes = (size_bytes + 255) / 256 * 256;
-    found->data = allocate(device, rounded_bytes);
-    found->size_bytes = rounded_bytes;
+  std::vector<Workspace>& all = workspaces();
+  auto found =
+      std::ranges::find_if(all, [&](const Workspace& one) { return one.device == device && one.stream == stream; });
+  if (found == all.end()) found = all.insert(all.end(), Workspace{device, stream});
+  if (found->data.empty() || found->size_bytes < size_bytes) {
+    found->size_bytes = (size_bytes + 255) / 256 * 256;
+    found->data.push_back(allocate(device, found->size_bytes));
   }
-  return found->data;
+  return found->data.back();
 }
 
 }  // namespace keel::cuda

@@ -33,13 +33,19 @@ Evaluation::Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bo
       sums_({4}, DType::f64, device),
       samples_(sequences > 0 ? std::min(sequences, order_.samples()) : order_.samples()) {}
 
-EvaluationResult Evaluation::run(nn::Model& model, parallel::Mesh& mesh) {
+std::optional<EvaluationResult> Evaluation::run(nn::Model& model, parallel::Mesh& mesh,
+                                                const std::function<bool()>& interrupted) {
+  constexpr int64_t kBatches = 8;  // from one look at `interrupted`, which all ranks take together, to the next
   const auto begin = std::chrono::steady_clock::now();
   const nn::AxisPosition data = mesh.data_position();
   const int64_t own = batches_.sizes().micro_sequences, whole = own * data.size;
   rows_.resize(size_t(own));
   zero(sums_);
+  int64_t done = 0;
   for (int64_t first = 0; first < samples_; first += whole) {
+    if (interrupted && ++done % kBatches == 0 &&
+        comm::all_reduce_value(mesh.world(), int64_t(interrupted()), comm::Reduction::max) != 0)
+      return std::nullopt;
     for (int64_t row = 0; row < own; ++row) {
       const int64_t index = first + data.index * own + row;
       rows_[size_t(row)] = index < samples_ ? order_(index) : data::SampleId{};

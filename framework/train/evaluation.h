@@ -1,6 +1,9 @@
 // Loss on held-out text: every sample once, divided over the data ranks.
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include "framework/parallel/mesh.h"
 #include "framework/train/batches.h"
 
@@ -20,8 +23,9 @@ class Evaluation {
   Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask, int64_t sequences,
              Device device = {});
 
-  // Collective over the mesh.
-  EvaluationResult run(nn::Model& model, parallel::Mesh& mesh);
+  // Collective over the mesh. Nothing where `interrupted` said yes on any rank meanwhile.
+  std::optional<EvaluationResult> run(nn::Model& model, parallel::Mesh& mesh,
+                                      const std::function<bool()>& interrupted = {});
 
  private:
   const data::Dataset& dataset_;

@@ -25,7 +25,9 @@ void EvaluationHook::finish(const Progress& progress, const Ending& ending) {
 }
 
 void EvaluationHook::evaluate(int64_t step) {
-  const EvaluationResult result = evaluation_.run(model_, mesh_);
+  const auto evaluated = evaluation_.run(model_, mesh_, times_.interrupted);
+  if (!evaluated) return log::info("step {}: the evaluation is left out, since the run is to end", step);
+  const EvaluationResult& result = *evaluated;
   loss_ = result.loss;
   const std::string per_byte =
       result.nats_per_byte > 0 ? fmt::format(", {:.4f} nats per byte", result.nats_per_byte) : "";

@@ -11,14 +11,16 @@ struct EvaluationTimes {
   int64_t every = 0;  // steps; 0: at the end only
   int64_t total_steps = 0;
   bool first = false;  // also before the first step of a new run, as step 0
+  // Whether the run is to end soon, on this rank: a save waits for no evaluation.
+  std::function<bool()> interrupted = {};
 };
 
 class EvaluationHook : public Hook {
  public:
   // All outlive this.
   EvaluationHook(Evaluation& evaluation, nn::Model& model, parallel::Mesh& mesh, RunFilesHook& files,
-                 const EvaluationTimes& times)
-      : evaluation_(evaluation), model_(model), mesh_(mesh), files_(files), times_(times) {}
+                 EvaluationTimes times)
+      : evaluation_(evaluation), model_(model), mesh_(mesh), files_(files), times_(std::move(times)) {}
 
   void start(const Progress& progress) override;
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;

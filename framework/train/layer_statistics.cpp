@@ -10,7 +10,7 @@ namespace keel::train {
 LayerStatistics::LayerStatistics(nn::ParameterSet& parameters, parallel::Mesh& mesh, int64_t layers)
     : mesh_(mesh),
       elements_(size_t(layers)),
-      sums_({layers, 3}, DType::f64, parameters.arenas().front().master.device()),
+      sums_({layers, 3}, DType::f64, parameters.device()),
       host_sums_({layers, 3}, DType::f64) {
   const std::vector<optim::Span> pieces = parallel::pieces_of(parameters, mesh.data_position());
   for (const nn::Parameter& parameter : parameters.all()) {

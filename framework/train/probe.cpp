@@ -21,7 +21,7 @@ Probe make_probe(const data::Dataset& dataset, int64_t length, bool document_mas
 }
 
 double probe_loss(nn::Model& model, const Probe& probe) {
-  const Device device = model.parameters().arenas().front().master.device();
+  const Device device = model.parameters().device();
   const Shape shape = {1, int64_t(probe.tokens.size())};
   std::vector<int32_t> order(probe.tokens.size());
   std::iota(order.begin(), order.end(), 0);

@@ -1,5 +1,5 @@
 // The live line of a terminal, or a plain line now and then where the output is no terminal:
-//   step 1200/5000  loss 3.214  valid 3.301  lr 9.8e-04  |g| 0.41  max logit 11.2  31.2k tok/s  MFU 61%  ETA 12m08s
+//   step 1200/5000  loss 3.2140  lr 9.80e-04  |g| 0.410  max logit 11.2  31.2k tok/s  MFU 61%  ETA 12m08s
 #pragma once
 
 #include <chrono>

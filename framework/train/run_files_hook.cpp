@@ -80,8 +80,7 @@ void RunFilesHook::write_metrics(const StepReport& report, const Verdict& verdic
                    {"seconds_reduction", report.seconds.reduction},
                    {"seconds_update", report.seconds.update},
                    {"verdict", name_of(verdict.action)}};
-  if (!step_values_.empty()) line.update(step_values_);
-  step_values_.clear();
+  if (!report.logit_bound.empty()) line["bound_used"] = report.bound_used();
   metrics_->write(line);
   if (!tensorboard_) return;
   const std::array<io::Scalar, 8> values = {{{"train/loss", float(report.loss)},
@@ -109,10 +108,15 @@ void RunFilesHook::telemetry(const std::string& name, int64_t step, const std::v
 }
 
 void RunFilesHook::write_telemetry(const StepReport& report) {
-  telemetry("largest_logit", report.step, report.layers, report.largest_logit);
-  telemetry("entropy", report.step, report.layers, report.entropy);
-  telemetry("q_rms", report.step, report.layers, report.q_rms);
-  telemetry("k_rms", report.step, report.layers, report.k_rms);
+  for (const auto& [name, values] : {std::pair("largest_logit", &report.largest_logit),
+                                     {"logit_bound", &report.logit_bound},
+                                     {"entropy", &report.entropy},
+                                     {"q_rms", &report.q_rms},
+                                     {"k_rms", &report.k_rms},
+                                     {"q_gain", &report.q_gain},
+                                     {"k_gain", &report.k_gain},
+                                     {"logit_scale", &report.logit_scale}})
+    telemetry(name, report.step, report.layers, *values);
   io_.check();
 }
 
@@ -142,9 +146,7 @@ void RunFilesHook::flush() {
 }
 
 void RunFilesHook::finish(const Progress&, const Ending&) {
-  if (!options_.writer) return;
   flush();
-  io_.drain();
 }
 
 }  // namespace keel::train

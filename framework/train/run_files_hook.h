@@ -53,8 +53,6 @@ class RunFilesHook : public Hook {
   // Of whole numbers, with these dims.
   void telemetry(const std::string& name, int64_t step, const std::vector<uint64_t>& dims,
                  const std::vector<int64_t>& values);
-  // A number of the step at hand, for its line in metrics.jsonl; from judge hooks.
-  void step_value(const std::string& name, double value) { step_values_[name] = value; }
   // Hands waiting telemetry to the I/O thread, so that it is on the disk before what is handed over later.
   void flush();
 
@@ -70,7 +68,6 @@ class RunFilesHook : public Hook {
   std::optional<io::TensorBoardWriter> tensorboard_;
   std::optional<io::Telemetry> telemetry_;
   std::set<std::string> declared_;  // arrays of telemetry.h5
-  io::Json step_values_;
 };
 
 }  // namespace keel::train

@@ -2,8 +2,7 @@
 // values (spike_detector.h), and attention of a head that falls onto one key.
 //
 //   before the update   loss, gradient norm, largest logit of each head: the step need not be taken
-//   after it            update norm (over the learning rate, which a schedule moves); on telemetry steps entropy per
-//   head
+//   after it            update norm over the learning rate, which a schedule moves; on telemetry steps heads' entropy
 //
 // Steps in trouble never enter the statistics.
 #pragma once

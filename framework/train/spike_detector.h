@@ -38,7 +38,6 @@ class SpikeDetector {
   // After the step was accepted; values that are not finite are ignored.
   void accept(double value);
 
-  const SpikeOptions& options() const { return options_; }
   std::vector<double> history() const { return {values_.begin(), values_.end()}; }
   void restore(const std::vector<double>& values);
 

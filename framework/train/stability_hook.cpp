@@ -24,8 +24,7 @@ io::Json fields_of(const StepReport& report, const Trouble& trouble) {
 std::string advice(const TroubledSteps& troubled) {
   return fmt::format(
       "; stability.max_skips, lower_lr, rollback and fallbacks are used up: lower optimizer.lr, turn on QK-Norm, or "
-      "look at "
-      "the data of samples {} to {}",
+      "look at the data of samples {} to {}",
       troubled.first_sample, troubled.end_sample - 1);
 }
 

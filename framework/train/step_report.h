@@ -1,6 +1,8 @@
 // What one step observed, the same on every rank, and what hooks answer.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,11 +42,18 @@ struct StepReport {
   // Per layer and head of the whole model, [L, H] row-major.
   int64_t layers = 0, heads = 0;
   std::vector<float> largest_logit;
-  std::vector<float> logit_bound;  // ops/head_gains.h; empty where the model has none
-  // Telemetry steps only, else empty; what is of keys [L, G of the whole model].
+  std::vector<float> logit_bound;  // ops/head_gains.h, of the weights that the step used; empty where there is none
+  // On telemetry steps and steps not taken, else empty; what is of keys [L, G of the whole model].
   std::vector<float> entropy, q_rms, k_rms;
   std::vector<float> q_gain, k_gain, logit_scale;  // as logit_bound
 
+  // The largest share of its bound that a head's logits reached; 0 without bounds.
+  double bound_used() const {
+    double used = 0;
+    for (size_t head = 0; head < logit_bound.size(); ++head)
+      if (std::isfinite(logit_bound[head])) used = std::max(used, double(largest_logit[head]) / logit_bound[head]);
+    return used;
+  }
   float largest() const {
     float largest = 0;
     for (float value : largest_logit) largest = value > largest || value != value ? value : largest;

@@ -23,9 +23,14 @@ class TimeLimitHook : public Hook {
   Verdict after_step(const StepReport& report, const Verdict&, const Progress&) override {
     if (report.stop_requested)
       return {Action::stop_saved, "stopped early: the time limit (train.stop_after) or a signal"};
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    if ((limit_seconds_ > 0 && seconds > limit_seconds_) || asked_()) request_stop_();
+    if (due()) request_stop_();
     return {};
+  }
+
+  // On this rank.
+  bool due() const {
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    return (limit_seconds_ > 0 && seconds > limit_seconds_) || asked_();
   }
 
  private:

@@ -47,7 +47,7 @@ Trainer::Trainer(nn::Model& model, parallel::Mesh& mesh, StepBatches& batches, c
       options_(options),
       data_parallel_(model.parameters(), mesh, options.zero),
       optimizer_(model.parameters(), data_parallel_.update_spans(), options.adamw),
-      device_(model.parameters().arenas().front().master.device()),
+      device_(model.parameters().device()),
       stream_(device_),
       numbers_(model.telemetry(), mesh, device_),
       heads_(mesh, model.telemetry().largest_logit.elements(), device_) {

@@ -25,19 +25,22 @@ void scale_rows(const Tensor& weights, int64_t rows, ConstTensor factors, bool z
 bool clip_layer(nn::Attention& attention, ConstTensor factors, ConstTensor smallest) {
   const nn::QkNorm& norm = attention.qk_norm;
   const int64_t H = attention.heads();
-  if (nn::Parameter* scale = attention.logit_scale) {
-    const bool shared = scale->spec.shape[0] == 1;
-    scale_rows(scale->master, shared ? 1 : H, shared ? smallest : factors, false);
-    return false;
+  if (norm.pass().kind == ops::QkNormKind::none) {
+    scale_rows(attention.qkv.weights[0]->master, H, factors, false);
+    if (!attention.qkv.biases.empty()) scale_rows(attention.qkv.biases[0]->master, H, factors, false);
+    return true;
   }
-  if (nn::Parameter* gains = norm.q_weight) {
+  nn::Parameter *scale = attention.logit_scale, *gains = norm.q_weight;
+  if (scale && attention.spec.logit_scale == nn::LogitScaleKind::per_head) {
+    scale_rows(scale->master, H, factors, false);
+  } else if (gains) {
     const bool shared = gains->spec.shape.dims() == 1;
     scale_rows(gains->master, shared ? 1 : H, shared ? smallest : factors, norm.pass().zero_centered);
-    return false;
+  } else {
+    require(scale, "{}: QK-clip has nothing to scale", attention.spec.name);  // launch refuses such a config
+    scale_rows(scale->master, 1, smallest, false);
   }
-  scale_rows(attention.qkv.weights[0]->master, H, factors, false);
-  if (!attention.qkv.biases.empty()) scale_rows(attention.qkv.biases[0]->master, H, factors, false);
-  return true;
+  return false;
 }
 
 }  // namespace

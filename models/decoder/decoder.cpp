@@ -51,6 +51,7 @@ void Decoder::allocate(const DecoderLayout& layout) {
   plan.rehearse();
   saved_ = Arena(layout.parameters.device, plan.saved_.peak_bytes());
   scratch_ = Arena(layout.parameters.device, plan.scratch_.peak_bytes());
+  activation_bytes_ = plan.activation_bytes_;
   take_memory(layout);
 }
 
@@ -80,6 +81,7 @@ void Decoder::rehearse() {
   }
   evaluate(sums, {ids, ids, ids, ids});
   next_logits(Tensor(nullptr, {batch.sequences, classifier_->table->local[0]}, DType::f32, meta), {ids, ids, ids, ids});
+  activation_bytes_ = saved_.peak_bytes() + scratch_.peak_bytes();
 }
 
 void Decoder::take_memory(const DecoderLayout& layout) {
@@ -159,7 +161,8 @@ nn::TransformerBlock::Inputs Decoder::inputs(int64_t layer, const nn::TokenBatch
   return in;
 }
 
-nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::StepOptions& options) const {
+nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::TokenBatch& batch,
+                                                    const nn::StepOptions& options) {
   auto row = [&](const Tensor& table) { return table.slice(0, layer, layer + 1).reshaped({table.size(1)}); };
   nn::AttentionTelemetry wanted;
   wanted.largest_logit = row(telemetry_.largest_logit);
@@ -169,6 +172,9 @@ nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::Ste
   wanted.q_squares = row(telemetry_.q_squares);
   wanted.k_squares = row(telemetry_.k_squares);
   wanted.first_sequence = options.first_sequence;
+  wanted.look_at = [this, layer, first_key = batch.first_key](ConstTensor q, ConstTensor k) {
+    probe_.look_at_heads(layer, q, k, first_key, blocks_[size_t(layer)]->attention.spec.window);
+  };
   return wanted;
 }
 
@@ -183,15 +189,11 @@ nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
   return stream;
 }
 
-// The stream as the layer left it, its last branch pending. Queries and keys are there only where forward keeps them.
-void Decoder::look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved,
-                      const nn::TokenBatch& batch) {
+// The stream as the layer left it, its last branch pending.
+void Decoder::look_at(int64_t layer, const nn::Stream& stream) {
   probe_.look_at_stream(layer, stream.residual);
   const Tensor& rounded = stream.residual.dtype() == DType::bf16 ? stream.residual : stream.branch;
   if (rounded.dtype() == DType::bf16) probe_.look_at_range(layer, rounded);
-  if (config_.recompute != nn::Recompute::none) return;
-  probe_.look_at_heads(layer, saved.attention.q, saved.attention.k, batch.first_key,
-                       blocks_[size_t(layer)]->attention.spec.window);
 }
 
 void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) {
@@ -200,9 +202,9 @@ void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const n
   nn::Stream stream = begin(batch, context);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     nn::TransformerBlock::Inputs in = inputs(layer, batch);
-    in.telemetry = attention_telemetry(layer, options);
+    in.telemetry = attention_telemetry(layer, batch, options);
     blocks_[layer]->forward(stream, in, saved.blocks[layer], context);
-    if (options.telemetry) look_at(layer, stream, saved.blocks[layer], batch);
+    if (options.telemetry) look_at(layer, stream);
   }
   Tensor x = last_->open(stream, saved.last, context);
   // The branch has been added: its memory serves dx.

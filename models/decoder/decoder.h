@@ -42,11 +42,10 @@ class Decoder : public nn::Model {
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
   nn::ModelCost cost(int64_t length) const override;
   bool clip_weights(ConstTensor factors) override;
-  int64_t activation_bytes() const override { return saved_.peak_bytes() + scratch_.peak_bytes(); }
+  int64_t activation_bytes() const override { return activation_bytes_; }
   int64_t packed_bytes() const override;
 
   const DecoderConfig& config() const { return config_; }
-  const nn::BatchShape& batch() const { return layout_.batch; }
   // What attention kept of the last micro-batch of a training step; without recomputation.
   const nn::Attention::Saved& attention_saved(int64_t layer) const {
     return training_saved_.blocks[size_t(layer)].attention;
@@ -67,7 +66,8 @@ class Decoder : public nn::Model {
   nn::Context context();
   nn::TransformerBlock::Inputs inputs(int64_t layer, const nn::TokenBatch& batch) const;
   // What attention is to observe of a training step.
-  nn::AttentionTelemetry attention_telemetry(int64_t layer, const nn::StepOptions& options) const;
+  nn::AttentionTelemetry attention_telemetry(int64_t layer, const nn::TokenBatch& batch,
+                                             const nn::StepOptions& options);
   // The stream after the embedding.
   nn::Stream begin(const nn::TokenBatch& batch, nn::Context& context);
   // Forward without anything kept: what the classifier reads.
@@ -75,8 +75,7 @@ class Decoder : public nn::Model {
   void backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
                 nn::Context& context);
   Tensor rope_table(int64_t layer) const;
-  void look_at(int64_t layer, const nn::Stream& stream, const nn::TransformerBlock::Saved& saved,
-               const nn::TokenBatch& batch);
+  void look_at(int64_t layer, const nn::Stream& stream);
 
   DecoderConfig config_;
   nn::ParameterSet parameters_;
@@ -88,6 +87,7 @@ class Decoder : public nn::Model {
 
   DecoderLayout layout_;
   Arena saved_, scratch_;
+  int64_t activation_bytes_ = 0;
   Saved training_saved_;
   OwnedTensor global_rope_, local_rope_;
   OwnedTensor largest_logit_, largest_logit_place_, entropy_, q_squares_, k_squares_;

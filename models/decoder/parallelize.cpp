@@ -5,19 +5,6 @@ namespace {
 
 using nn::Placement;
 
-void check_sizes(const DecoderConfig& c, int64_t ranks) {
-  auto divides = [&](int64_t size, const char* what) {
-    if (size % ranks != 0) throw input_error("parallel.tensor: {} ranks do not divide {} {}", ranks, size, what);
-  };
-  divides(c.attention.heads, "heads (model.attention.heads)");
-  divides(c.ffn, "features (model.ffn)");
-  divides(c.padded_vocab(), "ids (model.vocab padded to model.pad_vocab_to)");
-  const int64_t G = c.kv_heads();
-  if (G % ranks != 0 && ranks % G != 0)
-    throw input_error("parallel.tensor: {} ranks and {} KV heads (model.attention.kv_heads): one must divide the other",
-                      ranks, G);
-}
-
 // KV heads fewer than ranks: R ranks hold the same KV head and each has a part of its gradient.
 struct HeadShare {
   int64_t heads, kv_heads;
@@ -57,9 +44,21 @@ void place_feed_forward(nn::FeedForward& mlp) {
 
 }  // namespace
 
+void check_tensor_ranks(const DecoderConfig& c, int64_t ranks, const config::Node& place) {
+  auto divides = [&](int64_t size, const char* what) {
+    if (size % ranks != 0) throw place.error("{} ranks do not divide {} {}", ranks, size, what);
+  };
+  divides(c.attention.heads, "heads (model.attention.heads)");
+  divides(c.ffn, "features (model.ffn)");
+  divides(c.padded_vocab(), "ids (model.vocab padded to model.pad_vocab_to)");
+  const int64_t G = c.kv_heads();
+  if (G % ranks != 0 && ranks % G != 0)
+    throw place.error("{} ranks and {} KV heads (model.attention.kv_heads): one must divide the other", ranks, G);
+}
+
 void parallelize(Decoder& decoder, int tensor_size) {
   const DecoderConfig& config = decoder.config();
-  check_sizes(config, tensor_size);
+  check_tensor_ranks(config, tensor_size, config::Node()["parallel"]["tensor"]);
   const HeadShare own = share(config, tensor_size);
   decoder.embedding().table->placement = Placement::sharded(0);
   decoder.classifier().table->placement = Placement::sharded(0);

@@ -7,8 +7,11 @@
 
 namespace keel::models {
 
-// Sets every parameter's placement and each layer's share of heads for `tensor_size` ranks. Throws an input error with
-// the numbers where something does not divide: heads, KV heads (one must divide the other), ffn, padded vocabulary.
+// Throws where the ranks of a tensor group do not divide heads, ffn or the padded vocabulary, or KV heads and ranks not
+// one another. `place`: what chose the ranks, for the error.
+void check_tensor_ranks(const DecoderConfig& config, int64_t ranks, const config::Node& place);
+
+// Sets every parameter's placement and each layer's share of heads for `tensor_size` ranks, checked.
 void parallelize(Decoder& decoder, int tensor_size);
 
 }  // namespace keel::models

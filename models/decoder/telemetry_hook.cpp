@@ -41,28 +41,13 @@ void TelemetryHook::add_gains(const char* name, WeightOf weight_of, const HeadRo
 }
 
 train::Verdict TelemetryHook::judge(const train::StepReport& report) {
-  if (!report.logit_bound.empty()) record_bounds(report);
   if (report.entropy.empty()) return {};  // no telemetry step
-  if (!report.logit_bound.empty()) {
-    files_.telemetry("q_gain", report.step, layers_, report.q_gain);
-    files_.telemetry("k_gain", report.step, layers_, report.k_gain);
-    files_.telemetry("logit_scale", report.step, layers_, report.logit_scale);
-  }
   for (const Gains& gains : gains_) record_gradient(report.step, gains);
   record_places(report);
   record_matrices(report);
   record_stream(report.step);
   record_parallel(report.step);
   return {};
-}
-
-void TelemetryHook::record_bounds(const train::StepReport& report) {
-  files_.telemetry("logit_bound", report.step, layers_, report.logit_bound);
-  double used = 0;
-  for (size_t head = 0; head < report.logit_bound.size(); ++head)
-    if (std::isfinite(report.logit_bound[head]))
-      used = std::max(used, double(report.largest_logit[head]) / report.logit_bound[head]);
-  files_.step_value("bound_used", used);
 }
 
 // Of a gain's gradient every rank sums the squares of what its pieces hold.
@@ -153,7 +138,6 @@ void TelemetryHook::record_stream(int64_t step) {
 
 void TelemetryHook::record_parallel(int64_t step) {
   const Probe& probe = decoder_.probe();
-  if (decoder_.config().recompute != nn::Recompute::none) return;  // queries and keys were not kept
   std::vector<float> pairs;
   collect(pairs, probe.pairs(), 1);
   const int64_t heads = decoder_.config().attention.heads;

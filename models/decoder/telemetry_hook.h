@@ -1,18 +1,14 @@
 // Records what a decoder knows about itself, into telemetry.h5 (framework/README.md lists all of it) and metrics.jsonl.
 //
-// Every step, with the gains and scales that its forward pass used: `logit_bound` [L, H], what QK-Norm guaranteed for
-// every head (bounds.h), and in metrics.jsonl `bound_used`, the largest share of it that a logit reached. Nothing where
-// no layer has QK-Norm; layers without it have the bound infinity.
-// Telemetry steps, all reduced over the whole mesh:
+// On telemetry steps, all reduced over the whole mesh, beside what train::RunFilesHook writes of every model:
 //
-// - `q_gain` [L, H], `k_gain` [L, G]: the largest effective |gain| of each head; `logit_scale` [L, H]: |g|.
 // - `q_gain_gradient` [L, H], `k_gain_gradient` [L, G], `logit_scale_gradient` [L, H]: the L2 norm of the gradient of
 //   each head's stored weights, summed over all ranks and micro-batches, before clipping. [L, 1] where a layer's heads
 //   share one weight. Not a number where a layer has none; no array where no layer has.
 // - `largest_logit_place` [L, H, 4] int64: source, sample of it, and the query's and the key's position in the sample,
 //   of the first place where the step's largest logit was reached (ops/logit_place.h); -1 where all logits are 0. With
 //   T tokens in a sample the query is token sample * T + query of its source (data/sampler.h).
-// - `parallel` [L, H]: the share of |cos(q, k)| > 0.95 among visible pairs (probe.h); without recomputation.
+// - `parallel` [L, H]: the share of |cos(q, k)| > 0.95 among visible pairs (probe.h).
 // - `stream_outliers` [L, 1]: the share of |x| > 6 in the residual stream (probe.h); `stream_kurtosis` [L, 1]: its
 //   kurtosis about 0.
 // - `update_ratio` [L, 1]: the norm of the update of the layer's matrices over the norm that it left them with.
@@ -38,7 +34,6 @@ class TelemetryHook : public train::Hook {
   train::Verdict judge(const train::StepReport& report) override;
 
  private:
-  void record_bounds(const train::StepReport& report);
   void record_places(const train::StepReport& report);
   void record_matrices(const train::StepReport& report);
   void record_stream(int64_t step);

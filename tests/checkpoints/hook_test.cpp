@@ -267,6 +267,17 @@ TEST_F(Hook, WeightsOnlyStillSavesAllOfARunThatIsStopped) {
   EXPECT_EQ(first_step, 7);
 }
 
+// The stop comes where a save of weights alone was due as well.
+TEST_F(Hook, WeightsOnlyOfADueStepAreNotEnoughToGoOnFrom) {
+  options.weights_only = true;
+  script.after = {{10, Action::stop_saved}};
+  run();
+  EXPECT_FALSE(state_of(10).weights_only);
+  script.after.clear();
+  EXPECT_EQ(run(), file_name(10));
+  EXPECT_EQ(first_step, 10);
+}
+
 // The same command again after the first save: nothing is lost.
 TEST_F(Hook, ResumeFromAnotherRunThenFromItsOwn) {
   run();

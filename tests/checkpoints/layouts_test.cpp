@@ -105,6 +105,26 @@ TEST_F(Layouts, WeightsOnly) {
   }
 }
 
+// On a GPU every save is of a copy: of weights while a run goes on, of everything where it is stopped.
+TEST_F(Layouts, ASnapshotOfWeightsThenOfEverything) {
+  State state(world, {.tensor = 1, .data = world.size()});
+  state.fill();
+  Snapshot snapshot;
+  LocalTensors tensors = state.tensors();
+  for (bool weights_only : {true, false, true}) {
+    tensors.weights_only = weights_only;
+    tensors.snapshot = nullptr;
+    snapshot.take(tensors);
+    tensors.snapshot = &snapshot;
+    const std::string path = folder + "/" + file_name(weights_only ? 1 : 2);
+    write_checkpoint(world, io, tensors, some_run_state(), {.path = path, .io_comm = MPI_COMM_WORLD});
+    EXPECT_EQ(read_contents(io, path).state.weights_only, weights_only);
+  }
+  state.clear();
+  read_tensors(io, folder + "/" + file_name(2), state.tensors(), "rms");
+  EXPECT_EQ(state.wrong(), 0);
+}
+
 // Hosts differ, and HDF5 wants the same calls of all ranks: rank 0's texts are stored.
 TEST_F(Layouts, TextsOfDifferentLengthOnTheRanks) {
   State state(world, {.tensor = 1, .data = world.size()});

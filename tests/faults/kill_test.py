@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """kill_test.py KEEL MPIRUN [--kills N] [--layouts]
 
-Kills random ranks at random moments, a third of them while a checkpoint is written, over tensor 2 x data 2; the same command
+Kills random ranks by random signals at random moments, a third of them while a checkpoint is written, over tensor 2 x data 2; the same command
 then goes on each time. No start may fail, at most one interval (and what was under way) is lost, and the loss curve is that of
 a run that nobody killed, bit for bit. With --layouts every third start is at another layout; the curve is then only near.
 """
@@ -18,19 +18,26 @@ LAYOUTS = [(4, 2), (4, 2), (2, 1), (1, 1), (2, 2)]
 
 
 def kill_one(place, process, rng, before):
-    """Waits for progress, or for a save, and kills a rank. Whether there was one to kill."""
+    """Waits for progress, or for a save, and kills a rank. The ranks that there were; none if there was none to kill."""
     if rng.random() < 1 / 3:
         writing = place.path / "runs/killed/checkpoints"
         moment = lambda: place.last_step("killed") > before and any(writing.glob("*.writing"))
     else:
         moment = lambda: place.last_step("killed") > before
     if not runs.wait_for(moment, 60, process, "progress"):
-        return False
+        return []
     time.sleep(rng.random() ** 2 * 0.6)
     ranks = runs.ranks_of(process)
-    if not ranks:
+    if ranks:
+        os.kill(rng.choice(ranks), rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT]))
+    return ranks
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
         return False
-    os.kill(rng.choice(ranks), signal.SIGKILL)
     return True
 
 
@@ -60,6 +67,10 @@ def main():
         killed = kill_one(place, process, rng, before)
         code = runs.ended(process, 60, f"kill {kill}")
         runs.expect(killed and code != 0, f"kill {kill}: exit {code}, killed {killed}: {place.output()}")
+        end = time.time() + 10
+        while any(map(alive, killed)):
+            runs.expect(time.time() < end, f"kill {kill}: ranks of {killed} live on: {place.output()}")
+            time.sleep(0.1)
         begin = check_start(place, before)
         print(f"kill {kill + 1}: {ranks} ranks from step {begin} to {place.last_step('killed')}", flush=True)
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""odd_machines_test.py KEEL MPIRUN CLOCK_SHIFT
+"""odd_machines_test.py KEEL MPIRUN CLOCK_SHIFT SLOW_DISK NO_LOCKS
 
 Machines as they are: clocks 90 s apart, a rank that comes 20 s late, locks held elsewhere, a second run in the same directory,
-a disk that fills up.
+a disk that is slow, a file system without locks. The last three arguments are libraries to preload; without
+them, a disk that fills up.
 """
 import fcntl
 import os
@@ -11,6 +12,8 @@ import sys
 import time
 
 import runs
+
+NOT_ALLOWED = 77  # CMakeLists.txt calls that a skip
 
 
 def clocks_apart(place, clock_shift):
@@ -57,12 +60,47 @@ def second_run(place):
     runs.ended(first, 10, "the first run")
 
 
+def preloaded(place, library, *arguments):
+    return [place.mpirun, "--oversubscribe", "--bind-to", "none", "-n", "2", "env", f"LD_PRELOAD={library}", place.program,
+            *arguments]
+
+
+def slow_disk(place, library):
+    """Training goes on beside a save that takes long, also past a step that brings arrays of telemetry which the file does not
+    have yet, and its ranks wait for each other no longer than usual."""
+    code = runs.ended(place.start(place.command(2, "name=slow", "train.steps=5")), 60, "before the disk is slow")
+    runs.expect(code == 0, f"exit {code}: {place.output()}")
+    begin = time.time()
+    code = runs.ended(place.start(preloaded(place, library, "train", "run.yaml", "name=slow", "train.steps=120",
+                                            "checkpoint.every=50", "telemetry.every=60", "parallel.time_limit=3s")), 120,
+                      "a slow disk")
+    runs.expect(code == 0, f"a slow disk: exit {code}: {place.output()}")
+    runs.expect(time.time() - begin > 8, f"the disk was not slow: {place.output()}")
+    runs.expect([path.name for path in place.checkpoints("slow")][-1] == "step-00000100.h5", place.output())
+
+
+def no_locks(place, library):
+    """Runs side by side need locks to share cells: without them all end before one has begun."""
+    (place.path / "grid.yaml").write_text((place.path / "run.yaml").read_text() + """
+ablate:
+  arms: {none: {model.attention.qk_norm.kind: none}, rms: {model.attention.qk_norm.kind: rms}}
+  seeds: [1]
+  baseline: none
+""")
+    code = runs.ended(place.start(preloaded(place, library, "ablate", "grid.yaml", "data.valid=corpus", "train.steps=5",
+                                            "--groups", "2")), 60, "no locks")
+    runs.expect(code == 2 and "has no locks" in place.output(), f"no locks: exit {code}: {place.output()}")
+    code = runs.ended(place.start(preloaded(place, library, "train", "run.yaml", "name=unlocked", "train.steps=5")), 60,
+                      "one run without locks")
+    runs.expect(code == 0 and "nothing protects" in place.output(), f"exit {code}: {place.output()}")
+
+
 def full_disk(place):
     disk = place.path / "runs/full"
     disk.mkdir(parents=True)
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", disk], capture_output=True).returncode != 0:
-        print("SKIPPED a full disk: this process may not mount")
-        return
+        print("SKIPPED: this process may not mount")
+        sys.exit(NOT_ALLOWED)
     try:
         code = runs.ended(place.start(place.command(2, "name=full", "train.steps=10")), 60, "before the disk is full")
         runs.expect(code == 0, f"exit {code}: {place.output()}")
@@ -83,11 +121,16 @@ def full_disk(place):
 
 def main():
     place = runs.Place(*sys.argv[1:3])
-    clocks_apart(place, sys.argv[3])
-    late_rank(place)
-    locks_elsewhere(place)
-    second_run(place)
-    full_disk(place)
+    if len(sys.argv) == 3:
+        full_disk(place)
+    else:
+        clock_shift, slow, unlocked = sys.argv[3:]
+        clocks_apart(place, clock_shift)
+        late_rank(place)
+        locks_elsewhere(place)
+        second_run(place)
+        slow_disk(place, slow)
+        no_locks(place, unlocked)
     place.remove()
 
 

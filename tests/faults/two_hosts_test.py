@@ -115,8 +115,9 @@ class TwoHosts:
                     "--mca", "btl_tcp_if_include", network, "--mca", "oob_tcp_if_include", network,
                     "--mca", "oob_tcp_keepalive_time", "2", "--mca", "oob_tcp_keepalive_intvl", "1",
                     "--mca", "oob_tcp_keepalive_probes", "2"]
-        command = self.place.command(4, "parallel.tensor=2", "name=run", f"parallel.time_limit={LIMIT_seconds}s", *overrides,
-                                     launcher=launcher)
+        if not any(override.startswith("parallel.tensor=") for override in overrides):
+            overrides = ("parallel.tensor=2", *overrides)
+        command = self.place.command(4, "name=run", f"parallel.time_limit={LIMIT_seconds}s", *overrides, launcher=launcher)
         first = next(iter(HOSTS))
         inside = ["ip", "netns", "exec", first, "unshare", "--uts", "--", "sh", "-c", f'hostname {first}; exec "$@"', "sh"]
         return self.place.start(inside + command)
@@ -148,6 +149,10 @@ def two_hosts(hosts, place):
     hosts.run(steps)
     names = json.loads((place.path / "runs/run/environment.json").read_text())["hosts"]
     runs.expect(names == ["keel-a", "keel-a", "keel-b", "keel-b"], f"the ranks are on {names}")
+
+    code = runs.ended(hosts.start("parallel.tensor=4"), 60, "a tensor group across hosts")
+    runs.expect(code == 2 and "keel-a" in place.output() and "keel-b" in place.output() and
+                "parallel.tensor_across_hosts=true" in place.output(), f"exit {code}: {place.output()}")
 
     def hang():  # the last rank of the second host
         pids = subprocess.run(["ip", "netns", "pids", "keel-b"], capture_output=True, text=True).stdout.split()

@@ -152,6 +152,24 @@ TEST_F(Convert, JoinedProjectionsAndOtherPrefixes) {
   EXPECT_TRUE(weights_of(folder / "split") == weights_of(kFamilies + "qwen3"));
 }
 
+// Gains around 0 mean that the file stores gain - 1; the norms of queries and keys may be the only ones that do.
+TEST_F(Convert, TellsOfGainsThatSeemToBeStoredLessOne) {  // CASES R09
+  const char* warning = "does this file store gain - 1?";
+  auto output = [&](const std::string& name, const std::function<bool(const std::string&)>& zeroed) {
+    Weights weights = weights_of(kFamilies + "qwen3");
+    for (auto& [key, weight] : weights)
+      if (zeroed(key)) std::fill(weight.values.begin(), weight.values.end(), 0.f);
+    const Ended ended = keel("convert " + model_with(weights, name) + " " + (folder / name) + ".h5");
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return ended.output;
+  };
+  EXPECT_THAT(output("none", [](const std::string&) { return false; }), Not(HasSubstr(warning)));
+  EXPECT_THAT(output("all", [](const std::string& key) { return key.ends_with("norm.weight"); }),
+              AllOf(HasSubstr("queries' norms"), HasSubstr("the other norms"), HasSubstr(warning)));
+  EXPECT_THAT(output("keys", [](const std::string& key) { return key.ends_with("k_norm.weight"); }),
+              AllOf(HasSubstr("keys' norms"), HasSubstr(warning), Not(HasSubstr("the other norms"))));
+}
+
 TEST_F(Convert, NamesWhatDoesNotFit) {  // CASES R10, R78
   const Weights good = weights_of(kFamilies + "qwen3");
   Weights bad = good;

@@ -44,6 +44,24 @@ TEST_F(Input, Layouts) {
   refused("train run.yaml parallel.tensor=4", {"4", "2"}, 2);
   refused("train run.yaml batch.sequences=6 batch.micro_sequences=2", {"6", "2"}, 2);
   refused("train run.yaml model.hidden=30", {"hidden 30", "4 heads"});
+  // Before any file of tokens is read, which may be large, and before the run's folder is made (CASES R58).
+  std::vector<int32_t> ids(20000, 5);
+  ids[12345] = 300;
+  write_tokens("wide", 301, ids);
+  refused("train run.yaml name=early data.train=wide data.valid=null model.vocab=257 parallel.tensor=3",
+          {"command line: parallel.tensor=3: parallel.tensor: 3 ranks do not divide 4 heads"}, 3);
+  refused("train run.yaml name=early telemetry.every=10 batch.sequences=600000", {"telemetry.every", "524288"});
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "runs/early"));
+}
+
+// What is found once the run has begun still names the line that the user wrote.
+TEST_F(Input, LateErrorsNameTheUsersLine) {
+  ASSERT_EQ(keel("train run.yaml name=run train.steps=5").code, 0);
+  refused("train run.yaml name=run seed=2", {"command line: seed=2: seed: fixed when a run is resumed"});
+  std::string text = kConfig;
+  text.replace(text.find("ffn: 64"), 7, "ffn: 96");
+  write_config("changed.yaml", text);
+  refused("train changed.yaml name=run", {"changed.yaml:3:", "model.ffn: fixed when a run is resumed"});
 }
 
 // One byte more at the end of the file runs as before, but is another build.

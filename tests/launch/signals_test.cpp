@@ -35,7 +35,7 @@ wait $run
 };
 
 TEST_F(Signals, PreemptionSavesAndTheSameCommandGoesOn) {
-  for (const char* then : {"kill -USR1 $run", "kill -TERM $rank"}) {
+  for (const char* then : {"kill -USR1 $run", "kill -TERM $rank", "kill -INT $rank"}) {
     const int64_t before = std::filesystem::exists(directory_ / "runs/run") ? steps() : 0;
     const Ended ended = interrupted(then);
     EXPECT_EQ(ended.code, 4) << then << ended.output;

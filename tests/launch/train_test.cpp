@@ -117,6 +117,82 @@ TEST_F(Train, NonFiniteLossIsSkippedThenStopsTheRun) {
   ASSERT_GE(updates.size(), 4u);
   EXPECT_EQ(updates[updates.size() - 1], updates[updates.size() - 4]) << "skipped steps do not count as updates";
   EXPECT_THAT(ended.output, HasSubstr("stability.max_skips"));
+  EXPECT_THAT(ended.output, HasSubstr("stopped at step"));
+  EXPECT_THAT(ended.output, HasSubstr("not finite"));
+  std::string newest;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_ / "runs/blown/checkpoints"))
+    newest = std::max(newest, entry.path().string());
+  EXPECT_EQ(keel("inspect --verify " + newest).code, 0) << newest;
+}
+
+// CASES R54: what is printed, kept and stored is what the run did; and R08: what is decayed is said.
+TEST_F(Train, TheConfigIsTheSameWhereverItIsKept) {
+  const std::string overrides = "run.yaml name=kept optimizer.lr=2e-3 train.steps=3";
+  const Ended ended = keel("train " + overrides, 2);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  const std::string printed = keel("train " + overrides + " --print-config").output;
+  std::ifstream file(directory_ / "runs/kept/config.yaml");
+  const std::string kept((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(printed, kept);
+  EXPECT_EQ(nlohmann::json::parse(keel("inspect --json " + checkpoint("kept", 3)).output)["config"], kept);
+  EXPECT_THAT(kept, HasSubstr("lr: 0.002"));
+  EXPECT_THAT(ended.ours, Contains(HasSubstr("weight decay on 38.9k weights, none on 264 gains, scales and biases")));
+}
+
+// CASES R32: what may change takes effect from the next step on, and is told; what is fixed is refused.
+TEST_F(Train, ChangesOnResumeTakeEffectAndAreTold) {
+  ASSERT_EQ(keel("train run.yaml name=run checkpoint.every=10").code, 0);
+  ASSERT_EQ(keel("train run.yaml name=other optimizer.lr=1e-3").code, 0);
+  const std::vector<double> before = metric("run", "lr"), other = metric("other", "lr");
+  std::filesystem::remove(checkpoint("run", 20));
+  const Ended ended = keel("train run.yaml name=run optimizer.lr=1e-3", 2);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  const std::vector<double> after = metric("run", "lr");
+  ASSERT_EQ(after.size(), 20u);
+  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(after[i], i < 10 ? before[i] : other[i]) << i;
+  std::map<std::string, std::vector<std::string>> changes;
+  std::ifstream events(directory_ / "runs/run/events.jsonl");
+  for (std::string line; std::getline(events, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (event.contains("change")) changes[event["event"]].push_back(event["change"]);
+  }
+  EXPECT_THAT(changes["config_changed"], Contains("optimizer.lr: 0.003 -> 0.001"));
+  EXPECT_THAT(changes["environment_changed"], Contains("data_ranks: 1 -> 2"));
+}
+
+// The memory that a run plans is known before its first step, and is that of the layout.
+TEST_F(Train, MemoryIsPlannedWithActivations) {
+  auto planned = [&](const std::string& name) {
+    std::ifstream events(directory_ / "runs" / name / "events.jsonl");
+    std::vector<int64_t> bytes;
+    for (std::string line; std::getline(events, line);)
+      if (const auto event = nlohmann::json::parse(line); event["event"] == "memory") bytes.push_back(event["bytes"]);
+    return bytes;
+  };
+  ASSERT_EQ(keel("train run.yaml name=short train.steps=2 data.sequence_length=32").code, 0);
+  ASSERT_EQ(keel("train run.yaml name=long train.steps=2 data.sequence_length=256").code, 0);
+  ASSERT_EQ(keel("train run.yaml name=long train.steps=4 data.sequence_length=256").code, 0);
+  const std::vector<int64_t> few = planned("short"), many = planned("long");
+  ASSERT_GE(many.size(), 3u);
+  for (int64_t bytes : many) EXPECT_EQ(bytes, many[0]);
+  EXPECT_GT(many[0] - few[0], 2 * (256 - 32) * 2 * 32 * 4 * 2);  // a stream of each layer, at the very least
+}
+
+// The same text on every layout, since the model is; a stop and a resume leave each line once.
+TEST_F(Train, WritesOnFromPrompts) {
+  const std::string common = "train run.yaml 'eval.prompts=[\"the norm\", \"\"]' eval.sample_tokens=20 ";
+  ASSERT_EQ(keel(common + "name=one").code, 0);
+  ASSERT_EQ(keel(common + "name=four parallel.tensor=2 train.steps=10", 4).code, 0);
+  const Ended ended = keel(common + "name=four parallel.tensor=2", 4);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  auto samples = [&](const std::string& name) {
+    std::ifstream file(directory_ / "runs" / name / "samples.jsonl");
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(std::ranges::count(samples("one"), '\n'), 4);  // two prompts, steps 10 and 20
+  EXPECT_THAT(samples("one"), HasSubstr(R"({"step":20,"prompt":"the norm","text":")"));
+  EXPECT_EQ(samples("four"), samples("one"));
+  EXPECT_THAT(ended.ours, Contains(HasSubstr("step 20: the norm")));
 }
 
 // Written in parts by 3 ranks, gone on from by 2, looked at: gains of 1 and g0 = 1/sqrt(d) with d = 8 bound |s| by

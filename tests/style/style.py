@@ -20,6 +20,7 @@ LEVELS = [
 ]
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
 LONGEST_FILE = 500
+LONGEST_FUNCTION = 70
 # Preprocessor conditions: only in the file that CMake fills in. "#if HWY_ONCE" is Highway's own idiom.
 CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef)\b(?!\s+HWY_ONCE)")
 LEFT_OPEN = re.compile(r"\b(TODO|FIXME|XXX)\b")
@@ -43,11 +44,25 @@ def problems_of_include(path, line):
         yield f'includes "{target}": {own} may only include folders below it'
 
 
+def long_functions(lines):
+    """(line, lines) of functions at the left margin that are too long; clang-format puts their braces where they are found."""
+    begin, first = 0, ""
+    for number, line in enumerate(lines, 1):
+        if re.match(r"[A-Za-z_~\[]", line):
+            begin, first = number, line
+        elif line == "}" and not re.match(r"(namespace|class|struct|enum|union|extern)\b", first):
+            if number - begin >= LONGEST_FUNCTION:
+                yield begin, number - begin + 1
+            first = "namespace"
+
+
 def problems_of(path, text):
     """(line, problem) pairs of one file; `path` is relative to the root."""
     lines = text.split("\n")
     if len(lines) > LONGEST_FILE:
         yield len(lines), f"{len(lines)} lines; {LONGEST_FILE} at most"
+    for number, length in long_functions(lines):
+        yield number, f"a function of {length} lines; {LONGEST_FUNCTION} at most"
     for number, line in enumerate(lines, 1):
         if folder_of(path) in LEVEL:
             for problem in problems_of_include(path, line):
@@ -80,9 +95,11 @@ def self_test():
         "framework/base/a.h": "#ifdef FAST\n",
         "launch/a.cpp": "// TO" + "DO\n",
         "checkpoints/a.cpp": "\n" * 501,
+        "models/a/c.cpp": "int f(int a,\n      int b) {\n" + "  ++a;\n" * 68 + "}\n",
     }
     fine = {
         "framework/train/a.h": '#include "framework/nn/model.h"\n#include "framework/train/hook.h"\n#include <vector>\n',
+        "models/a/c.cpp": "namespace {\nint f(int a) {\n" + "  ++a;\n" * 68 + "}\n" + "// a\n" * 9 + "}\n",
         "framework/ops/b.cpp": '#include "hwy/foreach_target.h"\n#if HWY_ONCE\n#endif\n',
     }
     for files, expected in [(mistakes, True), (fine, False)]:

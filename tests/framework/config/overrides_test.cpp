@@ -16,6 +16,19 @@ TEST(Overrides, TakeTheFilesPlaceAndSayWhereTheyCameFrom) {
   EXPECT_EQ(root["optimizer"]["eps"].where(), "c.yaml:1:25");
 }
 
+// A tree that was resolved and printed says where the user wrote what it holds.
+TEST(Overrides, AResolvedTreeKeepsTheirPlaces) {
+  const Node written = overridden("a:\n  b: 1\nl: [x, {p: 1}]\n", {"a.c=2"});
+  const Node resolved = parse("l: [x, {p: 1, q: 7}]\na: {d: 4, c: 2, b: 1}\nm: {n: 5}\n", "printed");
+  const Node placed = resolved.at_places_of(written);
+  EXPECT_EQ(print_line(placed), print_line(resolved));
+  EXPECT_STREQ(placed["a"]["b"].error("bad").what(), "c.yaml:2:6: a.b: bad");
+  EXPECT_STREQ(placed["a"]["c"].error("bad").what(), "command line: a.c=2: a.c: bad");
+  EXPECT_STREQ(placed["a"]["d"].error("bad").what(), "c.yaml:2:3: a.d: bad");  // where its section is
+  EXPECT_STREQ(placed["l"][1]["p"].error("bad").what(), "c.yaml:3:11: l[1].p: bad");
+  EXPECT_THAT(placed["m"]["n"].error("bad").what(), StartsWith("c.yaml:"));
+}
+
 TEST(Overrides, ValuesAreYaml) {
   Node root = overridden("a: 1\nb: 1\nl: [{p: 1}, {p: 2}]\n", {"a=", "b=[x, 'y=z']", "l.1.p=null", "e=a=b"});
   EXPECT_EQ(print_line(root), "{a: null, b: [x, y=z], l: [{p: 1}, {p: null}], e: a=b}");

@@ -98,6 +98,7 @@ void expect_typed_numbers() {
     EXPECT_THAT(override_error(fmt::format("optimizer.lr={}", lr)), HasSubstr("optimizer.lr: needs a number, is "))
         << lr;
   EXPECT_THAT(override_error("optimizer.lr=-1e-4"), HasSubstr("optimizer.lr: must be > 0, is -1e-4"));
+  EXPECT_THAT(override_error("optimizer.lr=010"), HasSubstr("write 10, without zeros in front"));
   EXPECT_THAT(override_error("optimizer.lr=0,0001"), HasSubstr("write 0.0001, with a decimal point"));
   const std::pair<const char*, const char*> counts[] = {
       {"1.5", "'1.5'"},          {"1e3x", "'1e3x'"},

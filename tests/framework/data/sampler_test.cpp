@@ -47,7 +47,6 @@ TEST(SampleOrder, AnEpochIsEachSampleOnceAndEpochsDiffer) {  // CASES R52
   EXPECT_EQ(epochs.size(), 3u);
   EXPECT_EQ(samples_of(order, 0, 30), samples_of(SampleOrder(7, {10}, one), 0, 30));
   EXPECT_NE(samples_of(order, 0, 10), samples_of(SampleOrder(8, {10}, one), 0, 10));
-  EXPECT_DOUBLE_EQ(order.epochs(0, 25), 2.5);
 }
 
 // From an independent implementation in Python. A later build must continue the runs of an earlier one in this order.
@@ -125,8 +124,6 @@ TEST(SampleOrder, EachSourceHasEpochsOfItsOwn) {
   std::set<int64_t> seen;
   for (const SampleId& id : taken[1]) seen.insert(id.sample);
   EXPECT_EQ(seen.size(), 100u);
-  EXPECT_DOUBLE_EQ(order.epochs(0, 200), 25);
-  EXPECT_DOUBLE_EQ(order.epochs(1, 200), 1);
   // Two sources of one size must not be shuffled alike.
   const SampleOrder twins(11, {100, 100}, std::vector<double>{1, 1});
   int alike = 0;
@@ -141,10 +138,9 @@ TEST(ValidationOrder, EverySampleOnceInOrderAndTheSameStepsOnEveryRank) {
   const std::vector<SampleId> all = {{0, 0, 0}, {0, 0, 1}, {2, 0, 0}, {2, 0, 1}, {2, 0, 2}};
   for (int ranks : {1, 2, 4}) {
     std::vector<SampleId> seen;
-    EXPECT_EQ(order.steps(4), 2);
-    for (int64_t step = 0; step < order.steps(4); ++step) {
+    for (int64_t step = 0; step < 2; ++step) {
       std::vector<SampleId> rows(4);
-      order.step(step, rows);
+      for (size_t i = 0; i < 4; ++i) rows[i] = order(4 * step + int64_t(i));
       for (int rank = 0; rank < ranks; ++rank)
         for (const SampleId& id : slice_of_rank(std::span(rows), rank, ranks))
           if (id.source >= 0) seen.push_back(id);

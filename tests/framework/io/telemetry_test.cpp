@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 
+#include <future>
 #include <random>
 
 #include "framework/io/hdf5.h"
@@ -112,6 +113,30 @@ TEST(Telemetry, GoingOnCutsLaterRows) {
   EXPECT_EQ(content.values[4], row(203, 2)[0]);
   const Telemetry anew(io, scratch / "t.h5", 0);
   EXPECT_TRUE(read(io, scratch / "t.h5", "x").steps.empty());
+}
+
+// CASES R77: a save may be at work for long, and a step that brings a new array must not wait for it.
+TEST(Telemetry, NewArraysDoNotWaitForOtherIo) {
+  Scratch scratch;
+  IoThread io;
+  {
+    Telemetry first(io, scratch / "t.h5", 0, 4);
+    first.declare("known", {2});
+    first.append("known", 1, row(1, 2));
+  }
+  Telemetry telemetry(io, scratch / "t.h5", 1, 100);
+  std::promise<void> open;
+  io.submit([gate = open.get_future().share()](IoContext&) { gate.wait(); }, 0);
+  auto step = std::async(std::launch::async, [&] {
+    telemetry.declare("known", {2});
+    telemetry.declare("new", {3});
+    telemetry.append("new", 2, row(2, 3));
+  });
+  EXPECT_EQ(step.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  open.set_value();
+  step.get();
+  telemetry.flush();
+  EXPECT_THAT(read(io, scratch / "t.h5", "new").steps, ElementsAre(2));
 }
 
 TEST(Telemetry, WrongUseIsRefused) {

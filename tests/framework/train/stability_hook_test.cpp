@@ -58,6 +58,31 @@ TEST(StabilityHook, SpikesOfLossAndOfGradientNormAreSkipped) {
   EXPECT_EQ(walk(restored, step(9, 1)), Action::skip);
 }
 
+// CASES R22: what was skipped enters no mean, or a leap would hide the next one.
+TEST(StabilityHook, SkippedValuesAreNoHistory) {
+  std::vector<io::Json> skips;
+  StabilityOptions options{.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 9}};
+  options.note = [&](const std::string& kind, const io::Json& fields) {
+    if (kind == "skip") skips.push_back(fields);
+  };
+  StabilityHook hook(options);
+  int64_t number = 0;
+  auto next = [&](double loss) {
+    StepReport report = step(loss, 1);
+    report.step = ++number;
+    return walk(hook, report);
+  };
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(next(10 + 0.01 * (i % 3 - 1)), Action::proceed);
+  const nlohmann::json before = hook.state()["signals"];
+  EXPECT_EQ(next(std::nan("")), Action::skip);
+  EXPECT_EQ(next(100), Action::skip);
+  EXPECT_EQ(next(30), Action::skip);  // with 100 in the mean and deviation it would pass
+  EXPECT_EQ(hook.state()["signals"], before);
+  EXPECT_EQ(next(10), Action::proceed);
+  ASSERT_EQ(skips.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(skips[i]["step"], 41 + i);
+}
+
 // Each rung once: what is noted, the learning rate meanwhile, and where the trouble is said to lie.
 TEST(StabilityHook, ClimbsTheLadder) {
   std::vector<std::string> kinds;

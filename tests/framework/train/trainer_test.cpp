@@ -10,6 +10,7 @@
 
 #include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
+#include "framework/train/replica_hook.h"
 #include "framework/train/run_files_hook.h"
 #include "framework/train/stability_hook.h"
 #include "tests/framework/data/temporary_folder.h"
@@ -196,6 +197,45 @@ TEST_F(TrainerTest, AFaultNowAndThenDoesNot) {
   model.last_fault = 5;
   EXPECT_EQ(run(8, 3, true).outcome, Outcome::done);
   EXPECT_EQ(progress.updates, 5);
+}
+
+// Adds to one weight that data ranks hold alike, on the last rank after one step.
+struct Disturbance : Hook {
+  Disturbance(nn::Model& model, bool here) : gain(model.parameters().at("g")), here(here) {}
+  Verdict after_step(const StepReport& report, const Verdict&, const Progress&) override {
+    seen = report.step;
+    if (here && report.step == 4) gain.compute.as<float>()[1] += 1;
+    return {};
+  }
+  nn::Parameter& gain;
+  bool here;
+  int64_t seen = 0;
+};
+
+TEST_F(TrainerTest, ReplicasThatDifferEndTheRunAtTheNextLook) {  // CASES R65
+  const data::SampleOrder order = dataset->training_order(1);
+  StepBatches batches(*dataset, {1, 8, 4 / mesh.data().size()}, false);
+  Trainer trainer(model, mesh, batches, order,
+                  {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.05}, .total_steps = 9, .zero = false});
+  Disturbance disturbance(model, world->rank() == world->size() - 1);
+  ReplicaHook replicas(model.parameters(), mesh, 3);
+  trainer.add(disturbance);
+  trainer.add(replicas);
+  trainer.weights_changed();
+  std::string message;
+  try {
+    trainer.run();
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  if (world->size() == 1) {
+    EXPECT_EQ(message, "");
+    EXPECT_EQ(disturbance.seen, 9);
+    return;
+  }
+  EXPECT_EQ(disturbance.seen, 6) << message;
+  EXPECT_NE(message.find("step 6"), std::string::npos) << message;
+  EXPECT_NE(message.find("'g'"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ struct Record : train::Hook {
     numbers.push_back({report.loss, report.z_loss, report.gradient_norm, report.update_norm, double(report.updated)});
     for (const auto& part : {report.largest_logit, report.entropy, report.q_rms, report.k_rms})
       numbers.emplace_back(part.begin(), part.end());
-    if (steps % 3 == 0) numbers.push_back({evaluation.run(model, mesh).loss});
+    if (steps % 3 == 0) numbers.push_back({evaluation.run(model, mesh)->loss});
     return {};
   }
 

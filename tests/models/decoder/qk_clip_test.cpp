@@ -21,12 +21,15 @@ struct Variant {
 
 const Variant kVariants[] = {
     {"ScalePerHead", "", Serves::one_head, "logit_scale.weight"},
-    {"ScalePerLayer", "logit_scale: {kind: per_layer}", Serves::all_heads, "logit_scale.weight"},
+    {"ScalePerLayer", "logit_scale: {kind: per_layer}, qk_norm: {weight: none}", Serves::all_heads,
+     "logit_scale.weight"},
+    {"GainPerHeadBeforeScalePerLayer", "logit_scale: {kind: per_layer}", Serves::one_head, "q_norm.weight"},
     {"GainPerHead", "logit_scale: {kind: fixed}", Serves::one_head, "q_norm.weight"},
     {"GainShared", "logit_scale: {kind: fixed}, qk_norm: {weight: shared}", Serves::all_heads, "q_norm.weight"},
     {"GainZeroCentred", "logit_scale: {kind: fixed}, qk_norm: {zero_centered: true, weight_init: 1.5}",
      Serves::one_head, "q_norm.weight"},
     {"Projection", "qk_norm: {kind: none}, logit_scale: {kind: fixed}", Serves::one_head, ".q.", true},
+    {"ProjectionBeforeScale", "qk_norm: {kind: none}, logit_scale: {kind: per_head}", Serves::one_head, ".q.", true},
 };
 
 class QkClip : public ::testing::TestWithParam<Variant> {

@@ -128,12 +128,12 @@ class Telemetry : public ::testing::TestWithParam<Variant> {
   // On as many ranks as the layout has; every group of so many does the same. What its first rank wrote; none
   // elsewhere.
   Arrays run(const Layout& layout, int64_t micro_sequences = 1, DType activation = DType::f32,
-             Arrays* expected = nullptr) {
+             Arrays* expected = nullptr, const std::string& recompute = "none") {
     const auto ranks = world->split(world->rank() / layout.ranks(), world->rank());
-    const models::DecoderConfig config =
-        small_decoder(kVocabulary, fmt::format("tie_embeddings: true, layer_pattern: [local, global], residual: {}, "
-                                               "attention: {{heads: 4, head_dim: 6, window: {}, {}}}",
-                                               activation == DType::f32 ? "fp32" : "bf16", kWindow, GetParam().text));
+    const models::DecoderConfig config = small_decoder(
+        kVocabulary, fmt::format("tie_embeddings: true, layer_pattern: [local, global], recompute: {}, residual: {}, "
+                                 "attention: {{heads: 4, head_dim: 6, window: {}, {}}}",
+                                 recompute, activation == DType::f32 ? "fp32" : "bf16", kWindow, GetParam().text));
     const int64_t micro_steps = kSequences / layout.data / micro_sequences;
     DecoderRun training(*ranks, dataset, config,
                         {.tensor = layout.tensor,
@@ -203,6 +203,14 @@ TEST_P(Telemetry, IsBruteForceAndTheSameOnEveryLayout) {
     if (world->rank() % layout.ranks() != 0) continue;
     EXPECT_EQ(other.size(), one.size());
     for (const auto& [name, values] : one) expect_same(other.at(name), values, name + " at " + text_of(layout));
+  }
+}
+
+TEST_P(Telemetry, IsTheSameWhereForwardKeepsLess) {
+  const Arrays kept = run({2, 2, true});
+  for (const char* recompute : {"attention", "block"}) {
+    const Arrays again = run({2, 2, true}, 1, DType::f32, nullptr, recompute);
+    EXPECT_EQ(again, kept) << recompute;
   }
 }
 

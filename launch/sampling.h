@@ -1,0 +1,33 @@
+// Text from a model, token by token.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "framework/data/tokenizer.h"
+#include "models/decoder/decoder.h"
+
+namespace keel {
+
+struct Sampling {
+  int64_t tokens = 200;      // at most
+  double temperature = 0.8;  // 0 takes the likeliest
+  int64_t top = 50;          // of so many likeliest ones one is drawn
+  uint64_t seed = 1;
+};
+
+// A model whose tensor group works together; everything outlives this.
+struct Writer {
+  models::Decoder& decoder;
+  nn::TensorGroup& group;
+  const data::Tokenizer& tokenizer;
+  Device device;
+  int64_t length = 0;  // the last tokens that the model sees
+};
+
+// What follows the prompt, up to the end of a document: the same on all ranks of the group, a function of the seed.
+// Collective over it. Throws where the prompt has ids that the model does not know.
+std::string write_on(const Writer& writer, const std::string& prompt, const Sampling& sampling);
+
+}  // namespace keel

@@ -1,0 +1,37 @@
+// What a run's files must not wait for.
+#include "framework/train/run_files_hook.h"
+
+#include <gmock/gmock.h>
+
+#include <future>
+
+#include "tests/framework/data/temporary_folder.h"
+
+namespace keel::train {
+namespace {
+
+// CASES R77: where a run ends while a save is under way, other hooks still meet all ranks.
+TEST(RunFilesHook, TheEndDoesNotWaitForOtherIo) {
+  const data::TemporaryFolder folder;
+  io::IoThread io;
+  RunFilesHook files(io, {.directory = folder / "", .writer = true, .tensorboard = false, .throughput = {}});
+  files.start({});
+  StepReport report;
+  report.step = 1;
+  report.layers = report.heads = 1;
+  report.largest_logit = {2};
+  report.logit_bound = {8};
+  files.after_step(report, {}, {});
+  std::promise<void> open;
+  io.submit([gate = open.get_future().share()](io::IoContext&) { gate.wait(); }, 0);
+  auto end = std::async(std::launch::async, [&] { files.finish({}, {}); });
+  EXPECT_EQ(end.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  open.set_value();
+  end.get();
+  io.drain();
+  EXPECT_TRUE(std::filesystem::exists(folder / "telemetry.h5"));
+  EXPECT_THAT(data::read_bytes(folder / "metrics.jsonl"), ::testing::HasSubstr("\"bound_used\":0.25"));
+}
+
+}  // namespace
+}  // namespace keel::train
