@@ -143,8 +143,9 @@ lab::CellResult AblationRun::train(comm::World& group, size_t index, bool& stopp
   const RunEnding ending = run_training(group, config, additions);
   stopped = ending.exit_code == 4;
   if (stopped || group.rank() != 0) return {};
+  io::IoThread io;
   lab::CellResult result =
-      lab::judge(lab::read_steps(folder_of(index)), bigram_loss, config.run.precision == config::Precision::bf16);
+      lab::judge(lab::read_run(io, folder_of(index)), bigram_loss, config.run.precision == config::Precision::bf16);
   result.reason = ending.reason;
   if (ending.exit_code == 3)
     result.end = ending.reason.starts_with("lost at ") ? lab::CellEnd::lost : lab::CellEnd::unstable;

@@ -16,6 +16,10 @@ std::string text_of(double value) {
   return fmt::format("{}", value);
 }
 
+std::string text_of(const std::optional<double>& value) {
+  return value ? text_of(*value) : std::string();
+}
+
 using Column = std::pair<const char*, std::string (*)(const CellResult&)>;
 
 constexpr Column kResults[] = {
@@ -28,7 +32,9 @@ constexpr Column kResults[] = {
     {"bigram_loss", [](const CellResult& r) { return text_of(r.bigram_loss); }},
     {"largest_logit", [](const CellResult& r) { return text_of(r.largest_logit); }},
     {"last_logit", [](const CellResult& r) { return text_of(r.last_logit); }},
-    {"bound_used", [](const CellResult& r) { return r.bound_used ? text_of(*r.bound_used) : std::string(); }},
+    {"bound_used", [](const CellResult& r) { return text_of(r.bound_used); }},
+    {"entropy", [](const CellResult& r) { return text_of(r.entropy); }},
+    {"least_entropy", [](const CellResult& r) { return text_of(r.least_entropy); }},
     {"outside_bound", [](const CellResult& r) { return std::to_string(r.outside_bound); }},
     {"skipped_steps", [](const CellResult& r) { return std::to_string(r.skipped_steps); }},
     {"lowered_rates", [](const CellResult& r) { return std::to_string(r.lowered_rates); }},

@@ -70,7 +70,8 @@ ablate:
   ASSERT_EQ(keel(common).code, 0);
   const Ended ended = keel("report runs/study");
   ASSERT_EQ(ended.code, 0) << ended.output;
-  expect_whole_page("runs/study", {"loss", "largest_logit", "sensitivity", "logits_over_steps"});
+  expect_whole_page("runs/study",
+                    {"loss", "largest_logit", "entropy", "least_entropy", "sensitivity", "logits_over_steps"});
   const std::string page = read("runs/study/report.html");
   EXPECT_THAT(page, HasSubstr("<td>model.attention.logit_scale.kind</td><td>fixed</td><td>per_head</td>"));
   EXPECT_THAT(page, HasSubstr("which of its 2 changed keys makes rms what it is"));
@@ -93,6 +94,10 @@ ablate:
   EXPECT_THAT(read("runs/study/report.html"), Not(HasSubstr("ensitivity")));
   for (const char* level : {"token bigram", "before training"})
     EXPECT_THAT(read("runs/study/report/loss.svg"), Not(HasSubstr(level)));
+  // Fresh weights look at all keys about alike: ln(16!)/16 and ln(32!)/32.
+  const std::string entropies = read("runs/study/report/entropy.csv");
+  EXPECT_THAT(entropies, ::testing::ContainsRegex("\nnone,16,1\\.[89]"));
+  EXPECT_THAT(entropies, ::testing::ContainsRegex("\nnone,32,2\\.[45]"));
 }
 
 TEST_F(Report, WatchShowsWhereItStandsAndLeavesNothing) {

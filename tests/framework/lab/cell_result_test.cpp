@@ -82,6 +82,27 @@ TEST(CellResult, UseOfTheBound) {
   EXPECT_EQ(judge(run, 2.5, true).outside_bound, 1);
 }
 
+TEST(CellResult, EntropyOfTheLastTelemetryStep) {
+  RunRecord run = quiet_run();
+  EXPECT_FALSE(judge(run, 2.5, false).entropy) << "no telemetry";
+  run.heads["entropy"] = {{1, 5}, 2, 2, {4, 4, 4, 4, 3, 2.5, 0.5, 2}};  // 2 rows of 2 layers, 2 heads
+  const CellResult result = judge(run, 2.5, false);
+  EXPECT_EQ(result.entropy, 2);
+  EXPECT_EQ(result.least_entropy, 0.5);
+  EXPECT_EQ(result_from_json(to_json(result)).least_entropy, 0.5);
+  run.heads["entropy"].values.back() = std::nanf("");
+  const CellResult broken = result_from_json(to_json(judge(run, 2.5, false)));
+  EXPECT_TRUE(std::isnan(broken.entropy.value()));
+  EXPECT_TRUE(std::isnan(broken.least_entropy.value()));
+}
+
+TEST(CellResult, ResultsOfEarlierVersionsAreRead) {
+  io::Json json = to_json(judge(quiet_run(), 2.5, false));
+  json.erase("entropy");
+  json.erase("least_entropy");
+  EXPECT_FALSE(result_from_json(json).entropy);
+}
+
 TEST(CellResult, WhatTheLadderDid) {
   RunRecord run = quiet_run();
   run.events = {{{"event", "lower_lr"}, {"step", 3}},
@@ -139,10 +160,13 @@ TEST(Ablation, TablesHoldALinePerFinishedCell) {
   ablation.plan.axes = {{"optimizer.lr", {"1e-3"}}};
   ablation.plan.cells = {{"a-lr1e-3-seed1", "a", {"1e-3"}, 1, {}}, {"b-lr1e-3-seed1", "b", {"1e-3"}, 1, {}}};
   ablation.results = {judge(quiet_run(), 2.5, false), std::nullopt};
+  ablation.results[0]->entropy = 1.25;
   ablation.results[0]->reason = "said \"no\", then";
   const std::string csv = cells_csv(ablation);
   EXPECT_THAT(csv, ::testing::StartsWith("cell,arm,seed,optimizer.lr,end,steps,first_loss,valid_loss,"));
   EXPECT_THAT(csv, HasSubstr("\na-lr1e-3-seed1,a,1,1e-3,done,10,5,2,1.5,"));
+  EXPECT_THAT(csv, HasSubstr(",bound_used,entropy,least_entropy,outside_bound,"));
+  EXPECT_THAT(csv, HasSubstr(",,1.25,,0,"));
   EXPECT_THAT(csv, ::testing::EndsWith(",\"said \"\"no\"\", then\"\n"));
   EXPECT_THAT(csv, ::testing::Not(HasSubstr("b-lr")));
 }
