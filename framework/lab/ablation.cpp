@@ -117,6 +117,27 @@ io::Json read_json(const std::string& path) {
 
 }  // namespace
 
+const char* name_of(CellState state) {
+  switch (state) {
+    case CellState::waiting:
+      return "waiting";
+    case CellState::begun:
+      return "begun";
+    case CellState::failed:
+      return "failed";
+    case CellState::finished:
+      return "finished";
+  }
+  return "?";
+}
+
+CellState Ablation::state(size_t index) const {
+  if (results[index]) return CellState::finished;
+  if (!failures[index].empty()) return CellState::failed;
+  const bool begun = std::filesystem::exists(cell_directory(directory, plan.cells[index]));
+  return begun ? CellState::begun : CellState::waiting;
+}
+
 size_t Ablation::finished() const {
   return size_t(std::count_if(results.begin(), results.end(), [](const auto& result) { return result.has_value(); }));
 }

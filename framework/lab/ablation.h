@@ -13,12 +13,17 @@
 
 namespace keel::lab {
 
+// A begun cell has a folder: it is at work, or was stopped and goes on. A failed one is tried again.
+enum class CellState { waiting, begun, failed, finished };
+const char* name_of(CellState state);
+
 struct Ablation {
   std::string directory;
   Plan plan;
   std::vector<std::optional<CellResult>> results;  // one per cell; nothing where it has not ended
   std::vector<std::string> failures;               // one per cell: why it failed when it was last tried, or ""
 
+  CellState state(size_t index) const;
   size_t finished() const;
   size_t failed() const;
 };

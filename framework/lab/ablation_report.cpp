@@ -320,10 +320,8 @@ void add_troubles(Page& page, const Ablation& ablation) {
   for (size_t i = 0; i < ablation.results.size(); ++i) {
     const auto& result = ablation.results[i];
     const std::string& name = ablation.plan.cells[i].name;
-    if (!result && ablation.failures[i].empty())
-      rows.push_back({name, "not yet", "", ""});
-    else if (!result)
-      rows.push_back({name, "failed", "", ablation.failures[i]});
+    if (!result)
+      rows.push_back({name, name_of(ablation.state(i)), "", ablation.failures[i]});
     else if (result->end != CellEnd::done)
       rows.push_back({name, name_of(result->end), fmt::format("{}", result->steps), result->reason});
   }

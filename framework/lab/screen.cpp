@@ -97,25 +97,27 @@ std::string line_of_cell(const Ablation& ablation, size_t index) {
   if (const auto& result = ablation.results[index])
     return fmt::format("{:<34} {:<9} loss {:>8.4f}  max logit {:>9.4g}  {}", cell.name, name_of(result->end),
                        result->valid_loss, result->largest_logit, result->lost.empty() ? "" : "lost");
-  if (!ablation.failures[index].empty()) return fmt::format("{:<34} failed    {}", cell.name, ablation.failures[index]);
+  const CellState state = ablation.state(index);
+  if (state != CellState::begun)
+    return fmt::format("{:<34} {:<9} {}", cell.name, name_of(state), ablation.failures[index]);
   const Now now = now_of(cell_directory(ablation.directory, cell));
-  if (now.step == 0) return fmt::format("{:<34} waiting", cell.name);
+  if (now.step == 0) return fmt::format("{:<34} {}", cell.name, name_of(state));
   return fmt::format("{:<34} step {:<4} loss {:>8.4f}  max logit {:>9.4g}  {}", cell.name, now.step, now.loss,
                      now.logits.back(), sparkline(now.losses, 20));
 }
 
-// Cells at work first, then those that ended or failed, then those that wait.
+// Cells that have begun first, then those that ended or failed, then those that wait.
 std::vector<std::string> ablation_screen(const std::string& directory, ScreenSize size) {
   const Ablation ablation = read_ablation(directory);
-  std::vector<std::string> working, ended, waiting;
+  std::vector<std::string> begun, ended, waiting;
   for (size_t i = 0; i < ablation.results.size(); ++i) {
-    const std::string line = line_of_cell(ablation, i);
-    const bool over = ablation.results[i] || !ablation.failures[i].empty();
-    (over ? ended : line.ends_with(" waiting") ? waiting : working).push_back(line);
+    const CellState state = ablation.state(i);
+    auto& lines = state == CellState::begun ? begun : state == CellState::waiting ? waiting : ended;
+    lines.push_back(line_of_cell(ablation, i));
   }
   std::vector<std::string> lines = {fmt::format("{}  {} of {} cells ended, {} failed", directory, ablation.finished(),
                                                 ablation.results.size(), ablation.failed())};
-  for (const auto* part : {&working, &ended, &waiting}) lines.insert(lines.end(), part->begin(), part->end());
+  for (const auto* part : {&begun, &ended, &waiting}) lines.insert(lines.end(), part->begin(), part->end());
   if (lines.size() > size.rows) {
     const size_t hidden = lines.size() - size.rows + 1;
     lines.resize(size.rows - 1);

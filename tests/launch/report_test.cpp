@@ -100,6 +100,25 @@ ablate:
   EXPECT_THAT(entropies, ::testing::ContainsRegex("\nnone,32,2\\.[45]"));
 }
 
+// List, screen and report say the same of a cell: one was taken and had no step yet, one failed, one was never begun.
+TEST_F(Report, OneStateOfACellEverywhere) {
+  write_config("study.yaml", std::string(kConfig) + R"(
+ablate: {arms: {fine: {}, blind: {data.train: nowhere, model.vocab: 257}, taken: {model.ffn: 96}, later: {model.ffn: 128}}}
+)");
+  ASSERT_EQ(keel("ablate study.yaml --only 1-2").code, 1);
+  std::filesystem::create_directories(directory_ / "runs/study/cells/taken-seed1");
+  const Ended list = keel("ablate study.yaml --list"), screen = keel("watch runs/study --once");
+  ASSERT_EQ(keel("report runs/study").code, 0);
+  const std::string page = read("runs/study/report.html");
+  for (const auto& [cell, state] : {std::pair("blind", "failed"), {"taken", "begun"}, {"later", "waiting"}}) {
+    const std::string words = fmt::format("{}-seed1 +{}", cell, state);
+    EXPECT_THAT(list.output, ::testing::ContainsRegex(words));
+    EXPECT_THAT(screen.output, ::testing::ContainsRegex(words));
+    EXPECT_THAT(page, HasSubstr(fmt::format("<td>{}-seed1</td><td>{}</td>", cell, state)));
+  }
+  EXPECT_THAT(screen.lines.at(1), HasSubstr("taken")) << "before those that ended, and those that wait";
+}
+
 TEST_F(Report, WatchShowsWhereItStandsAndLeavesNothing) {
   write_config("study.yaml", std::string(kConfig) + "\nablate: {arms: {a: {}, b: {model.ffn: 96}}}\n");
   ASSERT_EQ(keel("ablate study.yaml --only 1").code, 0);
