@@ -9,6 +9,7 @@
 
 #include "framework/base/text.h"
 #include "framework/lab/ablation.h"
+#include "framework/lab/events.h"
 
 namespace keel::lab {
 namespace {
@@ -73,6 +74,11 @@ std::string cut(const std::string& text, size_t columns) {
   return text.substr(0, end);
 }
 
+std::string line_of_event(const io::Json& event) {
+  return fmt::format("step {:<8} {:<14} {}", event.value("step", int64_t(0)), event.value("event", ""),
+                     event.value("reason", event.value("change", "")));
+}
+
 std::vector<std::string> run_screen(const std::string& directory, ScreenSize size) {
   const Now now = now_of(directory);
   const size_t width = std::max<size_t>(20, size.columns - 30);
@@ -86,9 +92,7 @@ std::vector<std::string> run_screen(const std::string& directory, ScreenSize siz
   const std::vector<io::Json> events = tail_of(directory + "/events.jsonl");
   const size_t room = size.rows > lines.size() ? size.rows - lines.size() : 0;
   for (size_t i = events.size() - std::min(events.size(), room); i < events.size(); ++i)
-    lines.push_back(fmt::format("step {:<8} {:<14} {}", events[i].value("step", int64_t(0)),
-                                events[i].value("event", ""),
-                                events[i].value("reason", events[i].value("change", ""))));
+    lines.push_back(line_of_event(events[i]));
   return lines;
 }
 
@@ -106,23 +110,51 @@ std::string line_of_cell(const Ablation& ablation, size_t index) {
                      now.logits.back(), sparkline(now.losses, 20));
 }
 
-// Cells that have begun first, then those that ended or failed, then those that wait.
+// The last troubles of each of these cells, at most `most` lines in all: events do not say when they were, so cells
+// share the room.
+std::vector<std::string> troubles_of(const Ablation& ablation, const std::vector<size_t>& cells, size_t most) {
+  std::vector<std::vector<std::string>> troubles;
+  for (size_t index : cells) {
+    const Cell& cell = ablation.plan.cells[index];
+    std::vector<std::string> lines;
+    for (const io::Json& event : tail_of(cell_directory(ablation.directory, cell) + "/events.jsonl"))
+      if (severity(event) >= 2) lines.push_back(fmt::format("{:<34} {}", cell.name, line_of_event(event)));
+    if (!lines.empty()) troubles.push_back(std::move(lines));
+  }
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < troubles.size(); ++i) {
+    const size_t cells_left = troubles.size() - i, share = (most - shown.size() + cells_left - 1) / cells_left;
+    shown.insert(shown.end(), troubles[i].end() - std::ptrdiff_t(std::min(share, troubles[i].size())),
+                 troubles[i].end());
+  }
+  return shown;
+}
+
+void shorten(std::vector<std::string>& lines, size_t rows) {
+  if (lines.size() <= rows) return;
+  const size_t hidden = lines.size() - rows + 1;
+  lines.resize(rows - 1);
+  lines.push_back(fmt::format("... and {} more", hidden));
+}
+
+// Cells that have begun first, then those that ended or failed, then those that wait; below, what
+// troubles the first, for which a third of the screen is theirs where cells would fill it.
 std::vector<std::string> ablation_screen(const std::string& directory, ScreenSize size) {
   const Ablation ablation = read_ablation(directory);
-  std::vector<std::string> begun, ended, waiting;
+  std::vector<size_t> begun, ended, waiting;
   for (size_t i = 0; i < ablation.results.size(); ++i) {
     const CellState state = ablation.state(i);
-    auto& lines = state == CellState::begun ? begun : state == CellState::waiting ? waiting : ended;
-    lines.push_back(line_of_cell(ablation, i));
+    (state == CellState::begun ? begun : state == CellState::waiting ? waiting : ended).push_back(i);
   }
   std::vector<std::string> lines = {fmt::format("{}  {} of {} cells ended, {} failed", directory, ablation.finished(),
                                                 ablation.results.size(), ablation.failed())};
-  for (const auto* part : {&begun, &ended, &waiting}) lines.insert(lines.end(), part->begin(), part->end());
-  if (lines.size() > size.rows) {
-    const size_t hidden = lines.size() - size.rows + 1;
-    lines.resize(size.rows - 1);
-    lines.push_back(fmt::format("... and {} more", hidden));
-  }
+  for (const auto* part : {&begun, &ended, &waiting})
+    for (size_t index : *part) lines.push_back(line_of_cell(ablation, index));
+  const size_t free = size.rows - std::min(size.rows, lines.size()), room = std::max(size.rows / 3, free);
+  std::vector<std::string> troubles = troubles_of(ablation, begun, room - std::min<size_t>(room, 1));
+  if (!troubles.empty()) troubles.insert(troubles.begin(), "");
+  shorten(lines, size.rows - troubles.size());
+  lines.insert(lines.end(), troubles.begin(), troubles.end());
   return lines;
 }
 
