@@ -140,15 +140,15 @@ lab::CellResult AblationRun::train(comm::World& group, size_t index, bool& stopp
   RunAdditions additions{.quiet = true, .claimed = true, .lost_above = std::nullopt, .watch = {}};
   if (cells_.plan.stop_lost) additions.lost_above = bigram_loss;
   if (live_) additions.watch = [&](const train::StepReport& report) { show_step(index, report); };
-  const RunEnding ending = run_training(group, config, additions);
-  stopped = ending.exit_code == 4;
+  const train::Ending ending = run_training(group, config, additions);
+  stopped = ending.outcome == train::Outcome::saved_early;
   if (stopped || group.rank() != 0) return {};
   io::IoThread io;
   lab::CellResult result =
       lab::judge(lab::read_run(io, folder_of(index)), bigram_loss, config.run.precision == config::Precision::bf16);
   result.reason = ending.reason;
-  if (ending.exit_code == 3)
-    result.end = ending.reason.starts_with("lost at ") ? lab::CellEnd::lost : lab::CellEnd::unstable;
+  if (ending.outcome == train::Outcome::unstable)
+    result.end = ending.lost ? lab::CellEnd::lost : lab::CellEnd::unstable;
   return result;
 }
 

@@ -90,7 +90,7 @@ class TrainingRun {
         speaker_(world.rank() == 0) {}
 
   // None where the run goes back to a checkpoint and begins again.
-  std::optional<RunEnding> run();
+  std::optional<train::Ending> run();
 
  private:
   void prepare_data();
@@ -104,7 +104,7 @@ class TrainingRun {
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
   void tell_spikes(train::RunFilesHook& files);
-  RunEnding tell_ending(const train::Ending& ending, int64_t step);
+  void tell_ending(const train::Ending& ending, int64_t step);
   void take_weights(const std::string& path);
 
   comm::World& world_;
@@ -283,17 +283,15 @@ void TrainingRun::tell_spikes(train::RunFilesHook& files) {
         {"gradient_norm_6_of_128", scores.gradient_6}});
 }
 
-RunEnding TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
+void TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
   switch (ending.outcome) {
     case train::Outcome::done:
-      log::info("done after {} steps: {}", step, directory_);
-      return {0, ""};
+      return log::info("done after {} steps: {}", step, directory_);
     case train::Outcome::unstable:
       if (speaker_ && !additions_.quiet) log::error("stopped at step {}: {}", step, ending.reason);
-      return {3, ending.reason};
+      return;
     default:
       log::info("{}; saved at step {}, and the same command goes on", ending.reason, step);
-      return {4, ending.reason};
   }
 }
 
@@ -310,7 +308,7 @@ train::Ending run_loop(train::Trainer& trainer, checkpoints::CheckpointHook& che
   }
 }
 
-std::optional<RunEnding> TrainingRun::run() {
+std::optional<train::Ending> TrainingRun::run() {
   check_qk_clip(config_);
   prepare_data();
   claim_directory();
@@ -364,7 +362,8 @@ std::optional<RunEnding> TrainingRun::run() {
   const train::Ending ending = run_loop(trainer, checkpoint);
   if (ending.outcome == train::Outcome::roll_back) return roll_back(stability.troubled(), files), std::nullopt;
   if (speaker_) tell_spikes(files);
-  return tell_ending(ending, trainer.progress().step);
+  tell_ending(ending, trainer.progress().step);
+  return ending;
 }
 
 int run(const Arguments& arguments, comm::World& world) {
@@ -379,19 +378,23 @@ int run(const Arguments& arguments, comm::World& world) {
     return 0;
   }
   catch_signals();
-  return run_training(world, parse_full_config(text, arguments.config, {})).exit_code;
+  return exit_code_of(run_training(world, parse_full_config(text, arguments.config, {})).outcome);
 }
 
 }  // namespace
 
-RunEnding run_training(comm::World& world, FullConfig config, const RunAdditions& additions) {
+train::Ending run_training(comm::World& world, FullConfig config, const RunAdditions& additions) {
   const double usual_seconds = world.all().set_time_limit(double(config.run.parallel.time_limit.count()));
   Session session(world, config.run);
-  std::optional<RunEnding> ending;
+  std::optional<train::Ending> ending;
   while (!ending)
     ending = TrainingRun(world, with_fallback(config, session.recovery.fallbacks_taken()), additions, session).run();
   world.all().set_time_limit(usual_seconds);
   return *ending;
+}
+
+int exit_code_of(train::Outcome outcome) {
+  return outcome == train::Outcome::done ? 0 : outcome == train::Outcome::unstable ? 3 : 4;
 }
 
 void catch_signals() {

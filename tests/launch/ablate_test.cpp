@@ -196,6 +196,7 @@ TEST_F(Ablate, LostCellsEndEarlyWhereAsked) {
   EXPECT_EQ(column("stop_false", "end").at("none-lr1e-7-seed1"), "done");
   EXPECT_EQ(column("stop_false", "steps").at("none-lr1e-7-seed1"), "200");
   EXPECT_EQ(column("stop_true", "end").at("none-lr1e-7-seed1"), "lost");
+  EXPECT_THAT(column("stop_true", "reason").at("none-lr1e-7-seed1"), HasSubstr("lost at step 150"));
   EXPECT_EQ(column("stop_true", "steps").at("none-lr1e-7-seed1"), "150") << "the second half begins after step 100";
 }
 
