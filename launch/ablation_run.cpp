@@ -16,18 +16,28 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// By the first rank that fails, on its own: others may stand in a collective that it will not come to. What they tell
+// later, that it has gone, is no reason.
+void keep_failure(const std::string& folder, const std::string& reason) noexcept {
+  try {
+    if (!std::filesystem::exists(lab::failure_path(folder))) lab::write_failure(folder, reason);
+  } catch (const std::exception& error) {
+    log::warning("{}: why it failed could not be kept: {}", folder, error.what());
+  }
+}
+
 // What f throws, in words; "" where it throws nothing. The program goes on where all ranks of the group have failed:
-// where one of them fails alone, the others cannot come here, and the error ends the program.
-std::string failure_of(comm::World& group, const std::function<void()>& f) {
+// where one of them fails alone, the others cannot come here, and the error ends the program. The cell's folder has the
+// reason then, and the next start begins with others.
+std::string failure_of(comm::World& group, const std::string& folder, const std::function<void()>& f) {
   std::string reason;
   try {
     f();
-  } catch (const Error& error) {
-    if (group.size() > 1 && error.kind() != ErrorKind::input) throw;
-    reason = error.what();
   } catch (const std::exception& error) {
-    if (group.size() > 1) throw;
     reason = error.what();
+    keep_failure(folder, reason);
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (group.size() > 1 && !(known && known->kind() == ErrorKind::input)) throw;
   }
   comm::TimeLimit limit(group.all(), 60);
   const int64_t first = comm::lowest_rank_where(group.all(), !reason.empty());
@@ -45,6 +55,8 @@ std::string in_words(const lab::CellResult& result) {
 AblationRun::AblationRun(comm::World& world, const AblationCells& cells, AblationOptions options)
     : world_(world), cells_(cells), options_(std::move(options)) {
   for (size_t index : options_.cells) old_failures_[index] = failed_at(index);
+  // Those that failed come last: one that ends the program would else keep it from all others, however often it starts.
+  std::ranges::stable_partition(options_.cells, [this](size_t index) { return !old_failures_.at(index); });
 }
 
 int AblationRun::run() {
@@ -115,7 +127,7 @@ int AblationRun::run_cell(comm::World& parent, size_t index) {
   comm::World group(parent, 0);  // its own for each cell, so that nothing of one reaches the next
   bool stopped = false;
   lab::CellResult result;
-  const std::string failure = failure_of(group, [&] { result = train(group, index, stopped); });
+  const std::string failure = failure_of(group, folder_of(index), [&] { result = train(group, index, stopped); });
   if (stopped) return 4;
   group.on_rank_0([&] {
     if (failure.empty()) {
