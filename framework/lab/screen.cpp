@@ -26,16 +26,9 @@ std::vector<io::Json> tail_of(const std::string& path) {
   std::string line;
   if (begin > 0) std::getline(file, line);  // the rest of a line that began before
   std::vector<io::Json> lines;
-  while (std::getline(file, line)) {
-    io::Json object = io::Json::parse(line, nullptr, false);  // the last one may be just being written
-    if (object.is_object()) lines.push_back(std::move(object));
-  }
+  while (std::getline(file, line))
+    if (auto object = io::parse_json_line(line)) lines.push_back(std::move(*object));  // the last may be half written
   return lines;
-}
-
-double number(const io::Json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
 }
 
 // What the end of metrics.jsonl says.
@@ -50,16 +43,16 @@ Now now_of(const std::string& directory) {
   Now now;
   for (const io::Json& line : tail_of(directory + "/metrics.jsonl")) {
     if (line.contains("valid_loss")) {
-      now.valid_loss = number(line, "valid_loss");
+      now.valid_loss = io::number(line, "valid_loss");
       continue;
     }
     now.step = line.value("step", int64_t(0));
-    now.loss = number(line, "loss");
-    now.lr = number(line, "lr");
-    now.gradient_norm = number(line, "gradient_norm");
-    now.tokens_per_second = number(line, "tokens_per_second");
+    now.loss = io::number(line, "loss");
+    now.lr = io::number(line, "lr");
+    now.gradient_norm = io::number(line, "gradient_norm");
+    now.tokens_per_second = io::number(line, "tokens_per_second");
     now.losses.push_back(now.loss);
-    now.logits.push_back(number(line, "largest_logit"));
+    now.logits.push_back(io::number(line, "largest_logit"));
   }
   return now;
 }

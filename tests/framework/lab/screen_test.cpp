@@ -19,6 +19,16 @@ TEST(Screen, Sparklines) {
   EXPECT_EQ(sparkline({}, 10), "");
 }
 
+TEST(Screen, ShowsInfinitiesAsTheReportDoes) {
+  data::TemporaryFolder folder;
+  io::JsonLinesWriter metrics(folder / "metrics.jsonl");
+  metrics.write({{"step", 1}, {"loss", 5.0}, {"largest_logit", 3.0}});
+  metrics.write({{"step", 2}, {"loss", INFINITY}, {"largest_logit", INFINITY}});
+  const std::vector<std::string> lines = screen_of(folder / "", {});
+  EXPECT_THAT(lines[1], ::testing::ContainsRegex("^loss +inf"));
+  EXPECT_THAT(lines[2], ::testing::ContainsRegex("^max logit +inf"));
+}
+
 class AblationScreen : public ::testing::Test {
  protected:
   // Cells named 0, 1, ..., all of which have made `steps` steps and skipped each.
