@@ -48,9 +48,11 @@ constexpr Column kResults[] = {
     {"lost", [](const CellResult& r) { return r.lost; }},
     {"reason", [](const CellResult& r) { return r.reason; }}};
 
-constexpr Column kCosts[] = {{"seconds_per_step", [](const CellResult& r) { return text_of(r.seconds_per_step); }},
-                             {"tokens_per_second", [](const CellResult& r) { return text_of(r.tokens_per_second); }},
-                             {"memory_bytes", [](const CellResult& r) { return text_of(r.memory_bytes); }}};
+constexpr Column kCosts[] = {
+    {"seconds_per_step", [](const CellResult& r) { return text_of(r.seconds_per_step); }},
+    {"tokens_per_second", [](const CellResult& r) { return text_of(r.tokens_per_second); }},
+    {"memory_bytes", [](const CellResult& r) { return text_of(r.memory_bytes); }},
+    {"peak_resident_bytes", [](const CellResult& r) { return text_of(r.peak_resident_bytes); }}};
 
 // A line per finished cell: what it is, then the columns.
 std::string table(const Ablation& ablation, std::span<const Column> columns) {
@@ -210,13 +212,17 @@ std::string cells_csv(const Ablation& ablation) {
   return table(ablation, kResults);
 }
 
+std::string costs_csv(const Ablation& ablation) {
+  return table(ablation, kCosts);
+}
+
 void write_tables(io::IoThread& io, const std::string& directory, const Plan& plan) {
   Ablation ablation = collect(directory, plan);
   // Another process may have ended a cell since, and have written its tables before these.
   for (size_t written = SIZE_MAX; written != ablation.finished(); ablation = collect(directory, plan)) {
     written = ablation.finished();
     io::write_file(directory + "/cells.csv", cells_csv(ablation));
-    io::write_file(directory + "/costs.csv", table(ablation, kCosts));
+    io::write_file(directory + "/costs.csv", costs_csv(ablation));
     write_hdf5(io, ablation);
   }
 }

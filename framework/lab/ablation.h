@@ -47,5 +47,6 @@ Ablation read_ablation(const std::string& directory);
 // Writes cells.csv, costs.csv and ablation.h5. Several processes may do so: the last one to end sees every result.
 void write_tables(io::IoThread& io, const std::string& directory, const Plan& plan);
 std::string cells_csv(const Ablation& ablation);
+std::string costs_csv(const Ablation& ablation);
 
 }  // namespace keel::lab

@@ -288,13 +288,16 @@ void add_spikes(Page& page, const Comparison& comparison) {
 }
 
 void add_costs(Page& page, const Comparison& comparison) {
-  Rows rows = {{"arm", "seconds per step", "against the baseline", "tokens per second", "memory of a rank",
-                "against the baseline"}};
+  Rows rows = {{"arm", "seconds per step", "against the baseline", "tokens per second", "memory planned",
+                "against the baseline", "memory held"}};
   auto seconds = [](const Line& line) {
     return median(values_of(line, [](const CellResult& r) { return r.seconds_per_step; }));
   };
   auto memory = [](const Line& line) {
     return largest(values_of(line, [](const CellResult& r) { return r.memory_bytes; }));
+  };
+  auto held = [](const Line& line) {
+    return largest(values_of(line, [](const CellResult& r) { return r.peak_resident_bytes.value_or(0); }));
   };
   for (const Line& line : comparison.lines) {
     const Line& baseline = comparison.lines[line.baseline];
@@ -306,12 +309,14 @@ void add_costs(Page& page, const Comparison& comparison) {
                     seconds(baseline) > 0 ? fmt::format("{:.3f}", seconds(line) / seconds(baseline)) : "-",
                     human_count(median(values_of(line, [](const CellResult& r) { return r.tokens_per_second; }))),
                     human_bytes(memory(line)),
-                    memory(baseline) > 0 ? fmt::format("{:.3f}", memory(line) / memory(baseline)) : "-"});
+                    memory(baseline) > 0 ? fmt::format("{:.3f}", memory(line) / memory(baseline)) : "-",
+                    held(line) > 0 ? human_bytes(held(line)) : "-"});
   }
   page.heading("Costs");
   page.paragraph(
       "Medians over cells of each cell's median step, with the fastest and the slowest cell: what else the machine "
-      "did shows in them. Memory is what the run planned.");
+      "did shows in them. Memory is that of rank 0: what the run planned, and the most that its process held, cells "
+      "that it ran before included.");
   page.table(rows);
 }
 

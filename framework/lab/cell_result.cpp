@@ -60,7 +60,11 @@ void judge_events(const RunRecord& run, CellResult& result) {
   for (const io::Json& event : run.events) {
     const std::string kind = event.value("event", "");
     const int64_t step = event.value("step", int64_t(0));
-    if (kind == "memory") result.memory_bytes = event.value("bytes", 0.0);
+    if (kind == "memory") {  // the plan at each start, the peak at the end
+      result.memory_bytes = event.value("bytes", result.memory_bytes);
+      const double peak = io::number(event, "peak_resident_bytes");
+      if (!std::isnan(peak)) result.peak_resident_bytes = std::max(result.peak_resident_bytes.value_or(0), peak);
+    }
     if (kind == "start" || kind == "resume") std::erase_if(lowered, [&](int64_t each) { return each > step; });
     if (kind == "lower_lr") lowered.push_back(step);
     if (kind != "rolled_back" && kind != "fallback") continue;
@@ -107,6 +111,7 @@ void each_optional(Result& r, Visit visit) {
   visit("bound_used", r.bound_used);
   visit("entropy", r.entropy);
   visit("least_entropy", r.least_entropy);
+  visit("peak_resident_bytes", r.peak_resident_bytes);
 }
 
 // JSON has no NaN and no infinity.

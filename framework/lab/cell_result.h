@@ -35,6 +35,7 @@ struct CellResult {
   // Not the same from run to run.
   double seconds_per_step = 0, tokens_per_second = 0;  // medians
   double memory_bytes = 0;                             // planned, of rank 0
+  std::optional<double> peak_resident_bytes;           // what its process held at most; nothing where it did not say
 };
 
 // `run` with heads, for the entropy. `bf16`: how much rounding its logits may carry.

@@ -121,6 +121,22 @@ TEST(CellResult, WhatTheLadderDid) {
   EXPECT_EQ(to_json(result_from_json(to_json(result))), to_json(result));
 }
 
+// The note at the end says what was held and repeats no plan.
+TEST(CellResult, MemoryHeldBesideMemoryPlanned) {
+  RunRecord run = quiet_run();
+  EXPECT_FALSE(judge(run, 2.5, false).peak_resident_bytes);
+  run.events.push_back({{"event", "memory"}, {"peak_resident_bytes", 6000}});
+  const CellResult result = result_from_json(to_json(judge(run, 2.5, false)));
+  EXPECT_EQ(result.memory_bytes, 4096);
+  EXPECT_EQ(result.peak_resident_bytes, 6000);
+  Ablation ablation;
+  ablation.plan.cells = {{"a-seed1", "a", {}, 1, {}}};
+  ablation.results = {result};
+  EXPECT_THAT(costs_csv(ablation), HasSubstr(",memory_bytes,peak_resident_bytes\n"));
+  EXPECT_THAT(costs_csv(ablation), ::testing::EndsWith(",4096,6000\n"));
+  EXPECT_THAT(cells_csv(ablation), ::testing::Not(HasSubstr("6000"))) << "which is the same from run to run";
+}
+
 TEST(CellResult, SpikesNeedAHistory) {
   RunRecord run = quiet_run();
   EXPECT_EQ(text_of_share(judge(run, 2.5, false).spikes.loss_7), "-");
