@@ -9,7 +9,7 @@
 #include "framework/base/text.h"
 #include "framework/io/event_command.h"
 #include "framework/io/files.h"
-#include "framework/lab/spike_scores.h"
+#include "framework/lab/cell_result.h"
 #include "framework/ops/product_rate.h"
 #include "framework/train/evaluation_hook.h"
 #include "framework/train/lost_hook.h"
@@ -343,8 +343,9 @@ std::optional<train::Ending> TrainingRun::run() {
   train::WatchHook watch(additions_.watch);
   std::optional<train::LostHook> lost;
   if (additions_.lost_above && evaluation_hook)
-    lost.emplace(*evaluation_hook,
-                 train::LostOptions{.bigram_loss = *additions_.lost_above, .total_steps = run.total_steps()});
+    lost.emplace(*evaluation_hook, train::LostOptions{.largest_logit = lab::kLostLogit,
+                                                      .bigram_loss = *additions_.lost_above,
+                                                      .total_steps = run.total_steps()});
   checkpoints::CheckpointHook checkpoint(
       {world_.all(), *session_.saves, world_.io_comm(), io_, decoder_, mesh_, trainer, run.parallel.zero,
        train::make_probe(training_data_, sizes_.length, run.data.document_mask)},

@@ -218,8 +218,9 @@ void add_lost(Page& page, const Comparison& comparison) {
   }
   page.heading("Lost cells");
   page.paragraph(
-      "Lost: a loss or gradient that is not finite, a logit above 1e4, or a held-out loss above the token "
-      "bigram's at the end. The label changes no number.");
+      fmt::format("Lost: a loss or gradient that is not finite, a logit above {:g}, or a held-out loss above the token "
+                  "bigram's at the end. The label changes no number.",
+                  kLostLogit));
   page.table(rows);
 }
 

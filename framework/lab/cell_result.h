@@ -6,7 +6,7 @@
 
 namespace keel::lab {
 
-inline constexpr double kLostLogit = 1e4;
+inline constexpr double kLostLogit = 1e4;  // QKNORM.md section 6: a run whose logits pass it is lost
 
 // How a cell ended.
 enum class CellEnd { done, lost, unstable };  // lost: stopped early by stop.lost

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "framework/lab/cell_result.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -76,6 +77,7 @@ ablate:
   EXPECT_THAT(page, HasSubstr("<td>model.attention.logit_scale.kind</td><td>fixed</td><td>per_head</td>"));
   EXPECT_THAT(page, HasSubstr("which of its 2 changed keys makes rms what it is"));
   EXPECT_THAT(page, HasSubstr("±")) << "three seeds give an interval";
+  EXPECT_THAT(page, HasSubstr(fmt::format("a logit above {:g}, or", lab::kLostLogit)));
   EXPECT_THAT(page, HasSubstr("6 of 6 cells lost")) << "eight steps do not beat a bigram";
   EXPECT_THAT(page, HasSubstr("<td class=\"number\">3/3</td>"));
   EXPECT_THAT(read("runs/study/report/loss.csv"), HasSubstr("\nnone,0.001,")) << "as it is, not as it is drawn";
