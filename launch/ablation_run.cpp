@@ -72,16 +72,16 @@ int AblationRun::run() {
             std::ranges::count_if(options_.cells, finished), options_.cells.size(), options_.groups, size);
 
   log::set_speaker({.rank = world_.rank(), .least = log::Level::warning});
-  int code = 0;
-  while (code != 4) {
+  Attempt worst = Attempt::finished;
+  while (worst != Attempt::stopped) {
     const std::string claimed = group.on_rank_0([this] { return claim(); });
     if (claimed.empty()) break;
-    code = std::max(code, run_cell(group, std::stoull(claimed)));
+    worst = std::max(worst, run_cell(group, std::stoull(claimed)));
     ++done_;
     lock_.reset();
   }
   log::set_speaker({.rank = world_.rank()});
-  return int(comm::all_reduce_value(*ends, int64_t(code), comm::Reduction::max));
+  return int(comm::all_reduce_value(*ends, int64_t(worst), comm::Reduction::max));
 }
 
 // The next cell that nobody has, now locked; "" where there is none. Another process may have ended it just before, so
@@ -121,40 +121,39 @@ std::string AblationRun::folder_of(size_t index) const {
   return lab::cell_directory(cells_.directory, cells_.plan.cells[index]);
 }
 
-// The exit code: 0, 1 where it failed, 4 where it was stopped before its end. Files come last: before them, a cell that
-// is started again goes on from its checkpoint.
-int AblationRun::run_cell(comm::World& parent, size_t index) {
+// Files come last: before them, a cell that is started again goes on from its checkpoint.
+Attempt AblationRun::run_cell(comm::World& parent, size_t index) {
   comm::World group(parent, 0);  // its own for each cell, so that nothing of one reaches the next
-  bool stopped = false;
-  lab::CellResult result;
-  const std::string failure = failure_of(group, folder_of(index), [&] { result = train(group, index, stopped); });
-  if (stopped) return 4;
+  std::optional<lab::CellResult> result;
+  const std::string failure = failure_of(group, folder_of(index), [&] { result = train(group, index); });
+  if (failure.empty() && !result) return Attempt::stopped;
   group.on_rank_0([&] {
     if (failure.empty()) {
-      lab::write_result(folder_of(index), result);
+      lab::write_result(folder_of(index), *result);
       remove_checkpoints(index);
     } else {
       lab::write_failure(folder_of(index), failure);
     }
     return std::string();
   });
-  say(fmt::format("{}: {}  ETA {}", name_of(index), failure.empty() ? in_words(result) : "failed: " + failure, eta(1)));
-  return failure.empty() ? 0 : 1;
+  say(fmt::format("{}: {}  ETA {}", name_of(index), failure.empty() ? in_words(*result) : "failed: " + failure,
+                  eta(1)));
+  return failure.empty() ? Attempt::finished : Attempt::failed;
 }
 
-lab::CellResult AblationRun::train(comm::World& group, size_t index, bool& stopped) {
+// Rank 0 has the numbers. Nothing, on every rank, where it was stopped before its end.
+std::optional<lab::CellResult> AblationRun::train(comm::World& group, size_t index) {
   FullConfig config = cells_.configs[index];
   const double bigram_loss = this->bigram_loss(group, config), left = seconds_left(group);
-  stopped = options_.limit_seconds > 0 && left <= 0;
-  if (stopped) return {};
+  if (options_.limit_seconds > 0 && left <= 0) return std::nullopt;
   if (options_.limit_seconds > 0)
     config.run.train.stop_after = std::chrono::seconds(std::max<int64_t>(1, int64_t(left)));
   RunAdditions additions{.quiet = true, .claimed = true, .lost_above = std::nullopt, .watch = {}};
   if (cells_.plan.stop_lost) additions.lost_above = bigram_loss;
   if (live_) additions.watch = [&](const train::StepReport& report) { show_step(index, report); };
   const train::Ending ending = run_training(group, config, additions);
-  stopped = ending.outcome == train::Outcome::saved_early;
-  if (stopped || group.rank() != 0) return {};
+  if (ending.outcome == train::Outcome::saved_early) return std::nullopt;
+  if (group.rank() != 0) return lab::CellResult();
   io::IoThread io;
   lab::CellResult result =
       lab::judge(lab::read_run(io, folder_of(index)), bigram_loss, config.run.precision == config::Precision::bf16);
