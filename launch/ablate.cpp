@@ -18,28 +18,25 @@ struct Arguments {
   bool list = false;
 };
 
-std::string state_of(const std::string& folder) {
-  if (const auto result = lab::read_result(folder))
+std::string in_words(const lab::Ablation& ablation, size_t index) {
+  if (const auto& result = ablation.results[index])
     return fmt::format("{:<8} loss {:<8.4f} largest logit {:<9.4g} {}", lab::name_of(result->end), result->valid_loss,
                        result->largest_logit, result->lost);
-  const std::string failure = lab::read_failure(folder);
-  if (!failure.empty()) return "failed   " + failure;
-  return std::filesystem::exists(folder) ? "begun" : "waiting";
+  return fmt::format("{:<8} {}", lab::name_of(ablation.state(index)), ablation.failures[index]);
 }
 
 void list(const AblationCells& cells, const std::vector<size_t>& chosen) {
   const lab::Plan& plan = cells.plan;
+  const lab::Ablation ablation = lab::collect(cells.directory, plan);
   fmt::print("{}: {} cells = {} arms", plan.name, plan.cells.size(), plan.arms.size());
   for (const lab::Axis& axis : plan.axes) fmt::print(" x {} {}", axis.values.size(), axis.key);
-  fmt::print(" x {} seeds, {} finished, in {}\n", plan.seeds.size(), lab::collect(cells.directory, plan).finished(),
-             cells.directory);
+  fmt::print(" x {} seeds, {} finished, in {}\n", plan.seeds.size(), ablation.finished(), cells.directory);
   for (const lab::Arm& arm : plan.arms) {
     fmt::print("arm {}{}\n", arm.name, arm.name == plan.baseline ? ": the baseline" : "");
     for (const lab::KeyDifference& d : arm.differences) fmt::print("    {}: {} -> {}\n", d.key, d.baseline, d.arm);
   }
   for (size_t index : chosen)
-    fmt::print("{:>4} {:<40} {}\n", index + 1, plan.cells[index].name,
-               state_of(lab::cell_directory(cells.directory, plan.cells[index])));
+    fmt::print("{:>4} {:<40} {}\n", index + 1, plan.cells[index].name, in_words(ablation, index));
 }
 
 void prepare_directory(const AblationCells& cells, const std::string& text) {

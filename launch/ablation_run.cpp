@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "checkpoints/recovery.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/data/token_bigram.h"
@@ -16,18 +17,28 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// By the first rank that fails, on its own: others may stand in a collective that it will not come to. What they tell
+// later, that it has gone, is no reason.
+void keep_failure(const std::string& folder, const std::string& reason) noexcept {
+  try {
+    if (!std::filesystem::exists(lab::failure_path(folder))) lab::write_failure(folder, reason);
+  } catch (const std::exception& error) {
+    log::warning("{}: why it failed could not be kept: {}", folder, error.what());
+  }
+}
+
 // What f throws, in words; "" where it throws nothing. The program goes on where all ranks of the group have failed:
-// where one of them fails alone, the others cannot come here, and the error ends the program.
-std::string failure_of(comm::World& group, const std::function<void()>& f) {
+// where one of them fails alone, the others cannot come here, and the error ends the program. The cell's folder has the
+// reason then, and the next start begins with others.
+std::string failure_of(comm::World& group, const std::string& folder, const std::function<void()>& f) {
   std::string reason;
   try {
     f();
-  } catch (const Error& error) {
-    if (group.size() > 1 && error.kind() != ErrorKind::input) throw;
-    reason = error.what();
   } catch (const std::exception& error) {
-    if (group.size() > 1) throw;
     reason = error.what();
+    keep_failure(folder, reason);
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (group.size() > 1 && !(known && known->kind() == ErrorKind::input)) throw;
   }
   comm::TimeLimit limit(group.all(), 60);
   const int64_t first = comm::lowest_rank_where(group.all(), !reason.empty());
@@ -45,6 +56,8 @@ std::string in_words(const lab::CellResult& result) {
 AblationRun::AblationRun(comm::World& world, const AblationCells& cells, AblationOptions options)
     : world_(world), cells_(cells), options_(std::move(options)) {
   for (size_t index : options_.cells) old_failures_[index] = failed_at(index);
+  // Those that failed come last: one that ends the program would else keep it from all others, however often it starts.
+  std::ranges::stable_partition(options_.cells, [this](size_t index) { return !old_failures_.at(index); });
 }
 
 int AblationRun::run() {
@@ -60,16 +73,16 @@ int AblationRun::run() {
             std::ranges::count_if(options_.cells, finished), options_.cells.size(), options_.groups, size);
 
   log::set_speaker({.rank = world_.rank(), .least = log::Level::warning});
-  int code = 0;
-  while (code != 4) {
+  Attempt worst = Attempt::finished;
+  while (worst != Attempt::stopped) {
     const std::string claimed = group.on_rank_0([this] { return claim(); });
     if (claimed.empty()) break;
-    code = std::max(code, run_cell(group, std::stoull(claimed)));
+    worst = std::max(worst, run_cell(group, std::stoull(claimed)));
     ++done_;
     lock_.reset();
   }
   log::set_speaker({.rank = world_.rank()});
-  return int(comm::all_reduce_value(*ends, int64_t(code), comm::Reduction::max));
+  return int(comm::all_reduce_value(*ends, int64_t(worst), comm::Reduction::max));
 }
 
 // The next cell that nobody has, now locked; "" where there is none. Another process may have ended it just before, so
@@ -109,45 +122,47 @@ std::string AblationRun::folder_of(size_t index) const {
   return lab::cell_directory(cells_.directory, cells_.plan.cells[index]);
 }
 
-// The exit code: 0, 1 where it failed, 4 where it was stopped before its end. Files come last: before them, a cell that
-// is started again goes on from its checkpoint.
-int AblationRun::run_cell(comm::World& parent, size_t index) {
+// Files come last: before them, a cell that is started again goes on from its checkpoint.
+Attempt AblationRun::run_cell(comm::World& parent, size_t index) {
   comm::World group(parent, 0);  // its own for each cell, so that nothing of one reaches the next
-  bool stopped = false;
-  lab::CellResult result;
-  const std::string failure = failure_of(group, [&] { result = train(group, index, stopped); });
-  if (stopped) return 4;
-  group.on_rank_0([&] {
+  std::optional<lab::CellResult> result;
+  const std::string failure = failure_of(group, folder_of(index), [&] { result = train(group, index); });
+  if (failure.empty() && !result) return Attempt::stopped;
+  group.do_on_rank_0([&] {
     if (failure.empty()) {
-      lab::write_result(folder_of(index), result);
+      lab::write_result(folder_of(index), *result);
       remove_checkpoints(index);
     } else {
       lab::write_failure(folder_of(index), failure);
     }
-    return std::string();
   });
-  say(fmt::format("{}: {}  ETA {}", name_of(index), failure.empty() ? in_words(result) : "failed: " + failure, eta(1)));
-  return failure.empty() ? 0 : 1;
+  say(fmt::format("{}: {}  ETA {}", name_of(index), failure.empty() ? in_words(*result) : "failed: " + failure,
+                  eta(1)));
+  return failure.empty() ? Attempt::finished : Attempt::failed;
 }
 
-lab::CellResult AblationRun::train(comm::World& group, size_t index, bool& stopped) {
+// Rank 0 has the numbers. Nothing, on every rank, where it was stopped before its end.
+std::optional<lab::CellResult> AblationRun::train(comm::World& group, size_t index) {
   FullConfig config = cells_.configs[index];
   const double bigram_loss = this->bigram_loss(group, config), left = seconds_left(group);
-  stopped = options_.limit_seconds > 0 && left <= 0;
-  if (stopped) return {};
+  if (options_.limit_seconds > 0 && left <= 0) return std::nullopt;
   if (options_.limit_seconds > 0)
     config.run.train.stop_after = std::chrono::seconds(std::max<int64_t>(1, int64_t(left)));
   RunAdditions additions{.quiet = true, .claimed = true, .lost_above = std::nullopt, .watch = {}};
   if (cells_.plan.stop_lost) additions.lost_above = bigram_loss;
   if (live_) additions.watch = [&](const train::StepReport& report) { show_step(index, report); };
-  const RunEnding ending = run_training(group, config, additions);
-  stopped = ending.exit_code == 4;
-  if (stopped || group.rank() != 0) return {};
+  const train::Ending ending = run_training(group, config, additions);
+  if (ending.outcome == train::Outcome::saved_early) return std::nullopt;
+  // Not by its events: a kill can come between a fallback and the event that tells of it.
+  const int64_t fallbacks = checkpoints::Recovery(group.all(), recovery_options(config.run)).fallbacks_taken();
+  if (group.rank() != 0) return lab::CellResult();
+  io::IoThread io;
   lab::CellResult result =
-      lab::judge(lab::read_steps(folder_of(index)), bigram_loss, config.run.precision == config::Precision::bf16);
+      lab::judge(lab::read_run(io, folder_of(index)), bigram_loss, config.run.precision == config::Precision::bf16);
   result.reason = ending.reason;
-  if (ending.exit_code == 3)
-    result.end = ending.reason.starts_with("lost at ") ? lab::CellEnd::lost : lab::CellEnd::unstable;
+  result.fallbacks = fallbacks;
+  if (ending.outcome == train::Outcome::unstable)
+    result.end = ending.lost ? lab::CellEnd::lost : lab::CellEnd::unstable;
   return result;
 }
 
@@ -156,10 +171,11 @@ double AblationRun::bigram_loss(comm::World& group, const FullConfig& config) {
   const std::string key = config::print(config::to_node(config.run.data)) + std::to_string(sequences);
   const auto known = bigram_losses_.find(key);
   if (known != bigram_losses_.end()) return known->second;
-  const std::string text = group.on_rank_0([&] {
-    return fmt::format("{}", data::bigram_loss(open_training_data(config), open_validation_data(config), sequences));
-  });
-  return bigram_losses_[key] = std::stod(text);
+  double loss = 0;
+  group.do_on_rank_0(
+      [&] { loss = data::bigram_loss(open_training_data(config), open_validation_data(config), sequences); });
+  group.all().broadcast(Tensor(&loss, {1}, DType::f64), 0);
+  return bigram_losses_[key] = loss;
 }
 
 double AblationRun::seconds_left(comm::World& group) const {

@@ -17,6 +17,9 @@ struct AblationOptions {
   double limit_seconds = 0;   // for all of it; 0: none
 };
 
+// What became of a cell that was taken, as exit codes; the larger one counts for the whole.
+enum class Attempt { finished = 0, failed = 1, stopped = 4 };
+
 class AblationRun {
  public:
   // Both outlive this.
@@ -32,8 +35,8 @@ class AblationRun {
   bool is_finished(size_t index) const;
   bool is_waiting(size_t index) const;
   std::string claim();
-  int run_cell(comm::World& parent, size_t index);
-  lab::CellResult train(comm::World& group, size_t index, bool& stopped);
+  Attempt run_cell(comm::World& parent, size_t index);
+  std::optional<lab::CellResult> train(comm::World& group, size_t index);
   double bigram_loss(comm::World& group, const FullConfig& config);
   double seconds_left(comm::World& group) const;
   void remove_checkpoints(size_t index) const;

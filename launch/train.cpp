@@ -31,7 +31,8 @@ int run(const Arguments& arguments, comm::World& world) {
   }
   catch_signals();
   const config::Node resolved = config::parse(text, arguments.config);
-  return run_training(world, read_full_config(world.rank() == 0 ? resolved.at_places_of(written) : resolved)).exit_code;
+  const FullConfig config = read_full_config(world.rank() == 0 ? resolved.at_places_of(written) : resolved);
+  return exit_code_of(run_training(world, config).outcome);
 }
 
 }  // namespace

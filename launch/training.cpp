@@ -11,7 +11,7 @@
 #include "framework/base/text.h"
 #include "framework/io/event_command.h"
 #include "framework/io/files.h"
-#include "framework/lab/spike_scores.h"
+#include "framework/lab/cell_result.h"
 #include "framework/ops/product_rate.h"
 #include "framework/tensor/gpu.h"
 #include "framework/train/evaluation_hook.h"
@@ -88,7 +88,7 @@ class TrainingRun {
         speaker_(world.rank() == 0) {}
 
   // None where the run goes back to a checkpoint and begins again.
-  std::optional<RunEnding> run();
+  std::optional<train::Ending> run();
 
  private:
   void prepare_data();
@@ -102,7 +102,7 @@ class TrainingRun {
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
   void tell_spikes(train::RunFilesHook& files);
-  RunEnding tell_ending(const train::Ending& ending, int64_t step);
+  void tell_ending(const train::Ending& ending, int64_t step);
   void take_weights(const std::string& path);
 
   comm::World& world_;
@@ -291,17 +291,15 @@ void TrainingRun::tell_spikes(train::RunFilesHook& files) {
         {"gradient_norm_6_of_128", scores.gradient_6}});
 }
 
-RunEnding TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
+void TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
   switch (ending.outcome) {
     case train::Outcome::done:
-      log::info("done after {} steps: {}", step, directory_);
-      return {0, ""};
+      return log::info("done after {} steps: {}", step, directory_);
     case train::Outcome::unstable:
       if (speaker_ && !additions_.quiet) log::error("stopped at step {}: {}", step, ending.reason);
-      return {3, ending.reason};
+      return;
     default:
       log::info("{}; saved at step {}, and the same command goes on", ending.reason, step);
-      return {4, ending.reason};
   }
 }
 
@@ -318,7 +316,7 @@ train::Ending run_loop(train::Trainer& trainer, checkpoints::CheckpointHook& che
   }
 }
 
-std::optional<RunEnding> TrainingRun::run() {
+std::optional<train::Ending> TrainingRun::run() {
   prepare_data();
   claim_directory();
   decoder_.allocate(decoder_layout(config_, {device_, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
@@ -361,8 +359,9 @@ std::optional<RunEnding> TrainingRun::run() {
   train::WatchHook watch(additions_.watch);
   std::optional<train::LostHook> lost;
   if (additions_.lost_above && evaluation_hook)
-    lost.emplace(*evaluation_hook,
-                 train::LostOptions{.bigram_loss = *additions_.lost_above, .total_steps = run.total_steps()});
+    lost.emplace(*evaluation_hook, train::LostOptions{.largest_logit = lab::kLostLogit,
+                                                      .bigram_loss = *additions_.lost_above,
+                                                      .total_steps = run.total_steps()});
   checkpoints::CheckpointHook checkpoint(
       {world_.all(), *session_.saves, world_.io_comm(), io_, decoder_, mesh_, trainer, run.parallel.zero,
        train::make_probe(training_data_, sizes_.length, run.data.document_mask)},
@@ -382,20 +381,25 @@ std::optional<RunEnding> TrainingRun::run() {
   io_.drain();  // not in a hook: others' hooks meet all ranks, and a save may be at work yet
   if (ending.outcome == train::Outcome::roll_back) return roll_back(stability.troubled(), files), std::nullopt;
   if (speaker_) tell_spikes(files);
-  files.note("memory", {{"bytes", memory_bytes()}, {"peak_resident_bytes", peak_resident_bytes()}});
-  return tell_ending(ending, trainer.progress().step);
+  files.note("memory", {{"peak_resident_bytes", peak_resident_bytes()}});
+  tell_ending(ending, trainer.progress().step);
+  return ending;
 }
 
 }  // namespace
 
-RunEnding run_training(comm::World& world, FullConfig config, const RunAdditions& additions) {
+train::Ending run_training(comm::World& world, FullConfig config, const RunAdditions& additions) {
   const double usual_seconds = world.all().set_time_limit(double(config.run.parallel.time_limit.count()));
   Session session(world, config.run);
-  std::optional<RunEnding> ending;
+  std::optional<train::Ending> ending;
   while (!ending)
     ending = TrainingRun(world, with_fallback(config, session.recovery.fallbacks_taken()), additions, session).run();
   world.all().set_time_limit(usual_seconds);
   return *ending;
+}
+
+int exit_code_of(train::Outcome outcome) {
+  return outcome == train::Outcome::done ? 0 : outcome == train::Outcome::unstable ? 3 : 4;
 }
 
 }  // namespace keel

@@ -17,12 +17,8 @@ struct RunAdditions {
   std::function<void(const train::StepReport&)> watch;  // sees every step, on every rank
 };
 
-struct RunEnding {
-  int exit_code = 0;  // 0 done, 3 unstable or lost, 4 saved early
-  std::string reason;
-};
-
-// Collective over the world. Goes on where the run's folder holds a checkpoint.
-RunEnding run_training(comm::World& world, FullConfig config, const RunAdditions& additions = {});
+// Collective over the world. Goes on where the run's folder holds a checkpoint. Ends done, unstable or saved early.
+train::Ending run_training(comm::World& world, FullConfig config, const RunAdditions& additions = {});
+int exit_code_of(train::Outcome outcome);  // 0 done, 3 unstable, 4 saved early
 
 }  // namespace keel

@@ -35,11 +35,6 @@ void texts_to_numbers(Json& value) {
   }
 }
 
-bool parse(const std::string& line, Json& value) {
-  value = Json::parse(line, nullptr, false);
-  return value.is_object();
-}
-
 // The lines of a file, one at a time; `ended` says whether the last one had its newline.
 class Lines {
  public:
@@ -78,8 +73,7 @@ void mend_end(const std::string& path) {
       last = lines.line();
   }
   if (last.empty()) return;
-  Json ignored;
-  if (parse(last, ignored)) return AppendFile(path).append("\n");
+  if (parse_json_line(last)) return AppendFile(path).append("\n");
   log::warning("{}: its last line is broken (the run was killed while writing) and is dropped", path);
   Descriptor(path, O_WRONLY, "cannot open for writing").truncate(whole_bytes);
 }
@@ -94,6 +88,18 @@ std::string json_line(const Json& object) {
   return storable.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::optional<Json> parse_json_line(const std::string& line) {
+  Json object = Json::parse(line, nullptr, false);
+  if (!object.is_object()) return std::nullopt;
+  texts_to_numbers(object);
+  return object;
+}
+
+double number(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
 void JsonLinesWriter::write(const Json& object) {
   require(object.is_object(), "{}: a line is a JSON object, not {}", file_.path(), object.type_name());
   file_.append(json_line(object));
@@ -102,13 +108,10 @@ void JsonLinesWriter::write(const Json& object) {
 void for_each_json_line(const std::string& path, const std::function<void(Json)>& visit) {
   Lines lines(path);
   for (uint64_t number = 1; lines.next(); ++number) {
-    Json object;
-    if (parse(lines.line(), object)) {
-      texts_to_numbers(object);
-      visit(std::move(object));
-    } else if (lines.ended()) {
+    if (std::optional<Json> object = parse_json_line(lines.line()))
+      visit(std::move(*object));
+    else if (lines.ended())
       throw input_error("{}:{}: not a JSON object: the file is damaged; remove that line", path, number);
-    }
   }
 }
 
@@ -124,10 +127,9 @@ uint64_t truncate_after(const std::string& path, int64_t step) {
   AtomicFile shorter(path);
   Lines lines(path);
   for (uint64_t number = 1; lines.next(); ++number) {
-    Json object;
-    const bool whole = parse(lines.line(), object);
-    if (!whole && lines.ended()) log::warning("{}:{}: not a JSON object: dropped", path, number);
-    if (!whole || is_after(object, step))
+    const std::optional<Json> object = parse_json_line(lines.line());
+    if (!object && lines.ended()) log::warning("{}:{}: not a JSON object: dropped", path, number);
+    if (!object || is_after(*object, step))
       ++dropped;
     else
       shorter.write(lines.line() + "\n");

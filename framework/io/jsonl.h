@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,12 @@ class JsonLinesWriter {
  private:
   AppendFile file_;
 };
+
+// An object as it was written, NaN and infinities included; nothing where the line is broken.
+std::optional<Json> parse_json_line(const std::string& line);
+
+// What the object says of `key`; not a number where it says none.
+double number(const Json& object, const char* key);
 
 // Every line in turn; a broken last one is left out. Another broken line, or an absent file, is an input error.
 void for_each_json_line(const std::string& path, const std::function<void(Json)>& visit);

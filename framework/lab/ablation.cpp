@@ -16,6 +16,10 @@ std::string text_of(double value) {
   return fmt::format("{}", value);
 }
 
+std::string text_of(const std::optional<double>& value) {
+  return value ? text_of(*value) : std::string();
+}
+
 using Column = std::pair<const char*, std::string (*)(const CellResult&)>;
 
 constexpr Column kResults[] = {
@@ -28,7 +32,9 @@ constexpr Column kResults[] = {
     {"bigram_loss", [](const CellResult& r) { return text_of(r.bigram_loss); }},
     {"largest_logit", [](const CellResult& r) { return text_of(r.largest_logit); }},
     {"last_logit", [](const CellResult& r) { return text_of(r.last_logit); }},
-    {"bound_used", [](const CellResult& r) { return r.bound_used ? text_of(*r.bound_used) : std::string(); }},
+    {"bound_used", [](const CellResult& r) { return text_of(r.bound_used); }},
+    {"entropy", [](const CellResult& r) { return text_of(r.entropy); }},
+    {"least_entropy", [](const CellResult& r) { return text_of(r.least_entropy); }},
     {"outside_bound", [](const CellResult& r) { return std::to_string(r.outside_bound); }},
     {"skipped_steps", [](const CellResult& r) { return std::to_string(r.skipped_steps); }},
     {"lowered_rates", [](const CellResult& r) { return std::to_string(r.lowered_rates); }},
@@ -42,9 +48,11 @@ constexpr Column kResults[] = {
     {"lost", [](const CellResult& r) { return r.lost; }},
     {"reason", [](const CellResult& r) { return r.reason; }}};
 
-constexpr Column kCosts[] = {{"seconds_per_step", [](const CellResult& r) { return text_of(r.seconds_per_step); }},
-                             {"tokens_per_second", [](const CellResult& r) { return text_of(r.tokens_per_second); }},
-                             {"memory_bytes", [](const CellResult& r) { return text_of(r.memory_bytes); }}};
+constexpr Column kCosts[] = {
+    {"seconds_per_step", [](const CellResult& r) { return text_of(r.seconds_per_step); }},
+    {"tokens_per_second", [](const CellResult& r) { return text_of(r.tokens_per_second); }},
+    {"memory_bytes", [](const CellResult& r) { return text_of(r.memory_bytes); }},
+    {"peak_resident_bytes", [](const CellResult& r) { return text_of(r.peak_resident_bytes); }}};
 
 // A line per finished cell: what it is, then the columns.
 std::string table(const Ablation& ablation, std::span<const Column> columns) {
@@ -111,6 +119,27 @@ io::Json read_json(const std::string& path) {
 
 }  // namespace
 
+const char* name_of(CellState state) {
+  switch (state) {
+    case CellState::waiting:
+      return "waiting";
+    case CellState::begun:
+      return "begun";
+    case CellState::failed:
+      return "failed";
+    case CellState::finished:
+      return "finished";
+  }
+  return "?";
+}
+
+CellState Ablation::state(size_t index) const {
+  if (results[index]) return CellState::finished;
+  if (!failures[index].empty()) return CellState::failed;
+  const bool begun = std::filesystem::exists(cell_directory(directory, plan.cells[index]));
+  return begun ? CellState::begun : CellState::waiting;
+}
+
 size_t Ablation::finished() const {
   return size_t(std::count_if(results.begin(), results.end(), [](const auto& result) { return result.has_value(); }));
 }
@@ -145,7 +174,11 @@ std::optional<CellResult> read_result(const std::string& cell_directory) {
   if (!std::filesystem::exists(path)) return std::nullopt;
   const io::Json json = read_json(path);
   if (json.is_discarded()) throw input_error("{}: the file is damaged; remove it, and the cell runs again", path);
-  return result_from_json(json);
+  try {
+    return result_from_json(json);
+  } catch (const io::Json::exception&) {
+    throw input_error("{}: written by another version; remove it, and the cell runs again", path);
+  }
 }
 
 std::string read_failure(const std::string& cell_directory) {
@@ -183,13 +216,17 @@ std::string cells_csv(const Ablation& ablation) {
   return table(ablation, kResults);
 }
 
+std::string costs_csv(const Ablation& ablation) {
+  return table(ablation, kCosts);
+}
+
 void write_tables(io::IoThread& io, const std::string& directory, const Plan& plan) {
   Ablation ablation = collect(directory, plan);
   // Another process may have ended a cell since, and have written its tables before these.
   for (size_t written = SIZE_MAX; written != ablation.finished(); ablation = collect(directory, plan)) {
     written = ablation.finished();
     io::write_file(directory + "/cells.csv", cells_csv(ablation));
-    io::write_file(directory + "/costs.csv", table(ablation, kCosts));
+    io::write_file(directory + "/costs.csv", costs_csv(ablation));
     write_hdf5(io, ablation);
   }
 }

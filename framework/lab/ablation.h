@@ -2,8 +2,8 @@
 //
 //   DIRECTORY/config.yaml      the config with its section `ablate`
 //             ablation.json    the plan: arms and what they change, axes, seeds, cells
-//             cells/NAME/      a run per cell, with result.json once it has ended, or failure.json: why it could not
-//             run cells.csv        a line per finished cell, the same bytes however often the ablation was stopped
+//             cells/NAME/      a run per cell; result.json once it has ended, failure.json where it could not run
+//             cells.csv        a line per finished cell, the same bytes however often the ablation was stopped
 //             costs.csv        time and memory of each finished cell
 //             ablation.h5      all of it, with the curves of loss and largest logit
 #pragma once
@@ -13,12 +13,17 @@
 
 namespace keel::lab {
 
+// A begun cell has a folder: it is at work, or was stopped and goes on. A failed one is tried again.
+enum class CellState { waiting, begun, failed, finished };
+const char* name_of(CellState state);
+
 struct Ablation {
   std::string directory;
   Plan plan;
   std::vector<std::optional<CellResult>> results;  // one per cell; nothing where it has not ended
   std::vector<std::string> failures;               // one per cell: why it failed when it was last tried, or ""
 
+  CellState state(size_t index) const;
   size_t finished() const;
   size_t failed() const;
 };
@@ -42,5 +47,6 @@ Ablation read_ablation(const std::string& directory);
 // Writes cells.csv, costs.csv and ablation.h5. Several processes may do so: the last one to end sees every result.
 void write_tables(io::IoThread& io, const std::string& directory, const Plan& plan);
 std::string cells_csv(const Ablation& ablation);
+std::string costs_csv(const Ablation& ablation);
 
 }  // namespace keel::lab

@@ -31,14 +31,16 @@ double largest(const std::vector<double>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
-// Means over seeds, with bars from the smallest to the largest. Lines are moved apart a little so that bars are seen.
+// Means over seeds, with bars from the smallest to the largest; values that are not numbers are left out. Lines are
+// moved apart a little so that bars are seen.
 Series over_x(const Comparison& comparison, size_t index, double (*value)(const CellResult&)) {
   const Line& line = comparison.lines[index];
   Series series{.label = line.label, .color = int(index), .points = true, .dashed = line.baseline == index};
   const double place = (double(index) + 0.5) / double(comparison.lines.size()) - 0.5;  // of the line among the others
   series.aside = place * (comparison.x_numbers.empty() ? 0.4 : 0.08);
   for (size_t x = 0; x < line.results.size(); ++x) {
-    const std::vector<double> values = values_at(line, x, value);
+    std::vector<double> values = values_at(line, x, value);
+    std::erase_if(values, [](double each) { return std::isnan(each); });
     if (values.empty()) continue;
     series.x.push_back(comparison.x_numbers.empty() ? double(x) : comparison.x_numbers[x]);
     series.y.push_back(estimate(values).mean);
@@ -94,6 +96,19 @@ void add_losses(Page& page, const Comparison& comparison) {
                                .levels = {{"lost above", kLostLogit}}},
                               [](const CellResult& r) { return r.largest_logit; });
   page.picture(draw(logits), "Before soft-cap and softmax.");
+}
+
+void add_entropies(Page& page, const Comparison& comparison) {
+  const Chart mean = chart_over_x(
+      comparison,
+      {.name = "entropy", .title = "Entropy of attention at the end, mean over layers and heads.", .y_label = "nats"},
+      [](const CellResult& r) { return r.entropy.value_or(std::nan("")); });
+  if (mean.series.empty()) return;  // no telemetry
+  page.picture(draw(mean), "A causal head that looks at all of T tokens alike has about ln(T) - 1.");
+  const Chart least = chart_over_x(
+      comparison, {.name = "least_entropy", .title = "Smallest entropy of any head at the end.", .y_label = "nats"},
+      [](const CellResult& r) { return r.least_entropy.value_or(std::nan("")); });
+  page.picture(draw(least), "Near 0 a head looks at one key only.");
 }
 
 void add_sensitivity(Page& page, const Comparison& comparison) {
@@ -203,8 +218,9 @@ void add_lost(Page& page, const Comparison& comparison) {
   }
   page.heading("Lost cells");
   page.paragraph(
-      "Lost: a loss or gradient that is not finite, a logit above 1e4, or a held-out loss above the token "
-      "bigram's at the end. The label changes no number.");
+      fmt::format("Lost: a loss or gradient that is not finite, a logit above {:g}, or a held-out loss above the token "
+                  "bigram's at the end. The label changes no number.",
+                  kLostLogit));
   page.table(rows);
 }
 
@@ -273,13 +289,16 @@ void add_spikes(Page& page, const Comparison& comparison) {
 }
 
 void add_costs(Page& page, const Comparison& comparison) {
-  Rows rows = {{"arm", "seconds per step", "against the baseline", "tokens per second", "memory of a rank",
-                "against the baseline"}};
+  Rows rows = {{"arm", "seconds per step", "against the baseline", "tokens per second", "memory planned",
+                "against the baseline", "memory held"}};
   auto seconds = [](const Line& line) {
     return median(values_of(line, [](const CellResult& r) { return r.seconds_per_step; }));
   };
   auto memory = [](const Line& line) {
     return largest(values_of(line, [](const CellResult& r) { return r.memory_bytes; }));
+  };
+  auto held = [](const Line& line) {
+    return largest(values_of(line, [](const CellResult& r) { return r.peak_resident_bytes.value_or(0); }));
   };
   for (const Line& line : comparison.lines) {
     const Line& baseline = comparison.lines[line.baseline];
@@ -291,12 +310,14 @@ void add_costs(Page& page, const Comparison& comparison) {
                     seconds(baseline) > 0 ? fmt::format("{:.3f}", seconds(line) / seconds(baseline)) : "-",
                     human_count(median(values_of(line, [](const CellResult& r) { return r.tokens_per_second; }))),
                     human_bytes(memory(line)),
-                    memory(baseline) > 0 ? fmt::format("{:.3f}", memory(line) / memory(baseline)) : "-"});
+                    memory(baseline) > 0 ? fmt::format("{:.3f}", memory(line) / memory(baseline)) : "-",
+                    held(line) > 0 ? human_bytes(held(line)) : "-"});
   }
   page.heading("Costs");
   page.paragraph(
       "Medians over cells of each cell's median step, with the fastest and the slowest cell: what else the machine "
-      "did shows in them. Memory is what the run planned.");
+      "did shows in them. Memory is that of rank 0: what the run planned, and the most that its process held, cells "
+      "that it ran before included.");
   page.table(rows);
 }
 
@@ -305,10 +326,8 @@ void add_troubles(Page& page, const Ablation& ablation) {
   for (size_t i = 0; i < ablation.results.size(); ++i) {
     const auto& result = ablation.results[i];
     const std::string& name = ablation.plan.cells[i].name;
-    if (!result && ablation.failures[i].empty())
-      rows.push_back({name, "not yet", "", ""});
-    else if (!result)
-      rows.push_back({name, "failed", "", ablation.failures[i]});
+    if (!result)
+      rows.push_back({name, name_of(ablation.state(i)), "", ablation.failures[i]});
     else if (result->end != CellEnd::done)
       rows.push_back({name, name_of(result->end), fmt::format("{}", result->steps), result->reason});
   }
@@ -331,8 +350,9 @@ Page ablation_report(const Ablation& ablation, const std::string& config) {
   page.paragraph(found.not_shown, "finding");
   add_overview(page, comparison);
   add_arms(page, ablation);
-  page.heading(comparison.has_sensitivity ? "Loss, logits, sensitivity" : "Loss and logits");
+  page.heading(comparison.has_sensitivity ? "Loss, attention, sensitivity" : "Loss and attention");
   add_losses(page, comparison);
+  add_entropies(page, comparison);
   add_sensitivity(page, comparison);
   add_logits_over_steps(page, ablation, comparison);
   add_lost(page, comparison);

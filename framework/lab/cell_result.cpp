@@ -44,13 +44,27 @@ void judge_steps(const RunRecord& run, CellResult& result) {
   result.tokens_per_second = median(rates);
 }
 
+// One head whose entropy is not a number makes both so.
+void judge_entropy(const RunRecord& run, CellResult& result) {
+  const HeadRecord* record = run.head("entropy");
+  if (!record) return;
+  const std::span<const float> heads = record->row(record->steps.size() - 1);
+  const std::vector<double> values(heads.begin(), heads.end());
+  result.entropy = estimate(values).mean;
+  result.least_entropy = std::isnan(*result.entropy) ? *result.entropy : *std::ranges::min_element(values);
+}
+
 // A lowered rate counts where the step is still part of the run: neither given up nor made again by a later process.
 void judge_events(const RunRecord& run, CellResult& result) {
   std::vector<int64_t> lowered;
   for (const io::Json& event : run.events) {
     const std::string kind = event.value("event", "");
     const int64_t step = event.value("step", int64_t(0));
-    if (kind == "memory") result.memory_bytes = event.value("bytes", 0.0);
+    if (kind == "memory") {  // the plan at each start, the peak at the end
+      result.memory_bytes = event.value("bytes", result.memory_bytes);
+      const double peak = io::number(event, "peak_resident_bytes");
+      if (!std::isnan(peak)) result.peak_resident_bytes = std::max(result.peak_resident_bytes.value_or(0), peak);
+    }
     if (kind == "start" || kind == "resume") std::erase_if(lowered, [&](int64_t each) { return each > step; });
     if (kind == "lower_lr") lowered.push_back(step);
     if (kind != "rolled_back" && kind != "fallback") continue;
@@ -91,6 +105,27 @@ void each_number(Result& r, Visit visit) {
   visit("memory_bytes", r.memory_bytes);
 }
 
+// Those that not every cell has.
+template <class Result, class Visit>
+void each_optional(Result& r, Visit visit) {
+  visit("bound_used", r.bound_used);
+  visit("entropy", r.entropy);
+  visit("least_entropy", r.least_entropy);
+  visit("peak_resident_bytes", r.peak_resident_bytes);
+}
+
+// JSON has no NaN and no infinity.
+io::Json stored(double value) {
+  return std::isfinite(value) ? io::Json(value) : io::Json(fmt::format("{}", value));
+}
+
+double real(const io::Json& stored) {
+  if (stored.is_number()) return stored.get<double>();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto text = stored.get<std::string>();
+  return text == "inf" ? kInfinity : text == "-inf" ? -kInfinity : std::numeric_limits<double>::quiet_NaN();
+}
+
 constexpr CellEnd kEnds[] = {CellEnd::done, CellEnd::lost, CellEnd::unstable};
 
 }  // namespace
@@ -123,6 +158,7 @@ CellResult judge(const RunRecord& run, double bigram_loss, bool bf16) {
   result.bound_used = bound_used(run);
   for (const StepRecord& step : run.steps) result.outside_bound += step.bound_used > 1 + slack_of(bf16);
   result.lost = why_lost(run, result);
+  judge_entropy(run, result);
   judge_events(run, result);
   return result;
 }
@@ -130,11 +166,10 @@ CellResult judge(const RunRecord& run, double bigram_loss, bool bf16) {
 io::Json to_json(const CellResult& result) {
   io::Json json = {{"end", name_of(result.end)}, {"reason", result.reason}, {"lost", result.lost}};
   each_count(result, [&](const char* name, int64_t value) { json[name] = value; });
-  // JSON has no NaN and no infinity.
-  each_number(result, [&](const char* name, double value) {
-    json[name] = std::isfinite(value) ? io::Json(value) : io::Json(fmt::format("{}", value));
+  each_number(result, [&](const char* name, double value) { json[name] = stored(value); });
+  each_optional(result, [&](const char* name, const std::optional<double>& value) {
+    json[name] = value ? stored(*value) : io::Json();
   });
-  json["bound_used"] = result.bound_used ? io::Json(*result.bound_used) : io::Json();
   return json;
 }
 
@@ -143,11 +178,11 @@ CellResult result_from_json(const io::Json& json) {
   for (CellEnd end : kEnds)
     if (json.at("end") == name_of(end)) result.end = end;
   each_count(result, [&](const char* name, int64_t& value) { value = json.at(name); });
-  each_number(result, [&](const char* name, double& value) {
-    const io::Json& stored = json.at(name);
-    value = stored.is_number() ? stored.get<double>() : std::stod(stored.get<std::string>());
+  each_number(result, [&](const char* name, double& value) { value = real(json.at(name)); });
+  // Results of earlier versions lack some of them.
+  each_optional(result, [&](const char* name, std::optional<double>& value) {
+    if (const auto found = json.find(name); found != json.end() && !found->is_null()) value = real(*found);
   });
-  if (json.at("bound_used").is_number()) result.bound_used = json.at("bound_used").get<double>();
   result.lost = json.at("lost");
   return result;
 }

@@ -6,7 +6,7 @@
 
 namespace keel::lab {
 
-inline constexpr double kLostLogit = 1e4;
+inline constexpr double kLostLogit = 1e4;  // QKNORM.md section 6: a run whose logits pass it is lost
 
 // How a cell ended.
 enum class CellEnd { done, lost, unstable };  // lost: stopped early by stop.lost
@@ -23,8 +23,11 @@ struct CellResult {
   double bigram_loss = 0;                    // of the training tokens, on the same held-out text
   double largest_logit = 0, last_logit = 0;  // over all steps, layers and heads; in the last step
   std::optional<double> bound_used;          // largest share of QK-Norm's bound; nothing without QK-Norm
-  int64_t outside_bound = 0;                 // steps above it, rounding allowed for: a fault of this program
-  std::string lost;                          // why it is lost (QKNORM.md section 6); empty where it is not
+  // Of attention at the last telemetry step, nats: mean over layers and heads, and the smallest head's; nothing without
+  // telemetry.
+  std::optional<double> entropy, least_entropy;
+  int64_t outside_bound = 0;  // steps above it, rounding allowed for: a fault of this program
+  std::string lost;           // why it is lost (QKNORM.md section 6); empty where it is not
   // What `stability` did to it; a rollback with a fallback is both.
   int64_t skipped_steps = 0, lowered_rates = 0, rollbacks = 0, fallbacks = 0;
   double given_up_logit = 0;  // largest logit of the steps that rollbacks gave up, which largest_logit leaves out
@@ -32,9 +35,10 @@ struct CellResult {
   // Not the same from run to run.
   double seconds_per_step = 0, tokens_per_second = 0;  // medians
   double memory_bytes = 0;                             // planned, of rank 0
+  std::optional<double> peak_resident_bytes;           // what its process held at most; nothing where it did not say
 };
 
-// `bf16`: how much rounding its logits may carry.
+// `run` with heads, for the entropy. `bf16`: how much rounding its logits may carry.
 CellResult judge(const RunRecord& run, double bigram_loss, bool bf16);
 
 io::Json to_json(const CellResult& result);

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 namespace keel::lab {
-namespace {
 
-// How much an event says about a run in trouble; 0: bookkeeping.
 int severity(const io::Json& event) {
   static const std::map<std::string, int> kSeverities = {
       {"saved", 0},    {"memory", 0},      {"config_changed", 0}, {"spike_score", 0}, {"start", 1},
@@ -14,8 +12,6 @@ int severity(const io::Json& event) {
   const auto found = kSeverities.find(event.value("event", ""));
   return found == kSeverities.end() ? 2 : found->second;
 }
-
-}  // namespace
 
 std::vector<const io::Json*> shown_events(const RunRecord& run, size_t most) {
   std::vector<const io::Json*> shown;

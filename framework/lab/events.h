@@ -1,9 +1,12 @@
-// What of a run's events a report shows.
+// What of a run's events reports and screens show.
 #pragma once
 
 #include "framework/lab/run_record.h"
 
 namespace keel::lab {
+
+// How much an event says about a run in trouble. 0: bookkeeping; 1: a start; from 2 on: trouble, and what was done.
+int severity(const io::Json& event);
 
 // At most `most` of them in their order: the most severe, and of equally severe ones the last. Bookkeeping (saves,
 // notes on memory, keys and spike scores) is left out.

@@ -9,24 +9,17 @@
 namespace keel::lab {
 namespace {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
-double number(const io::Json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : kUnknown;
-}
-
 StepRecord step_of(const io::Json& line) {
   StepRecord step{.step = line.at("step"),
-                  .loss = number(line, "loss"),
-                  .gradient_norm = number(line, "gradient_norm"),
-                  .lr = number(line, "lr"),
-                  .largest_logit = number(line, "largest_logit"),
-                  .tokens_per_second = number(line, "tokens_per_second"),
-                  .bound_used = number(line, "bound_used"),
-                  .accepted = line.value("update_norm", 0.0) > 0};
+                  .loss = io::number(line, "loss"),
+                  .gradient_norm = io::number(line, "gradient_norm"),
+                  .lr = io::number(line, "lr"),
+                  .largest_logit = io::number(line, "largest_logit"),
+                  .tokens_per_second = io::number(line, "tokens_per_second"),
+                  .bound_used = io::number(line, "bound_used"),
+                  .accepted = line.value("verdict", "") == "proceed" || line.value("update_norm", 0.0) > 0};
   for (const char* part : {"seconds_data", "seconds_forward_backward", "seconds_reduction", "seconds_update"})
-    step.seconds += number(line, part);
+    step.seconds += io::number(line, part);
   return step;
 }
 
@@ -72,7 +65,8 @@ RunRecord read_steps(const std::string& directory) {
     throw input_error("{}: no run here: metrics.jsonl is missing (a run is kept in runs/NAME)", directory);
   io::for_each_json_line(metrics, [&](const io::Json& line) {
     if (line.contains("valid_loss"))
-      run.evaluations.push_back({line.at("step"), number(line, "valid_loss"), number(line, "valid_nats_per_byte")});
+      run.evaluations.push_back(
+          {line.at("step"), io::number(line, "valid_loss"), io::number(line, "valid_nats_per_byte")});
     else
       run.steps.push_back(step_of(line));
   });

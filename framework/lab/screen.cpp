@@ -9,6 +9,7 @@
 
 #include "framework/base/text.h"
 #include "framework/lab/ablation.h"
+#include "framework/lab/events.h"
 
 namespace keel::lab {
 namespace {
@@ -25,16 +26,9 @@ std::vector<io::Json> tail_of(const std::string& path) {
   std::string line;
   if (begin > 0) std::getline(file, line);  // the rest of a line that began before
   std::vector<io::Json> lines;
-  while (std::getline(file, line)) {
-    io::Json object = io::Json::parse(line, nullptr, false);  // the last one may be just being written
-    if (object.is_object()) lines.push_back(std::move(object));
-  }
+  while (std::getline(file, line))
+    if (auto object = io::parse_json_line(line)) lines.push_back(std::move(*object));  // the last may be half written
   return lines;
-}
-
-double number(const io::Json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
 }
 
 // What the end of metrics.jsonl says.
@@ -49,16 +43,16 @@ Now now_of(const std::string& directory) {
   Now now;
   for (const io::Json& line : tail_of(directory + "/metrics.jsonl")) {
     if (line.contains("valid_loss")) {
-      now.valid_loss = number(line, "valid_loss");
+      now.valid_loss = io::number(line, "valid_loss");
       continue;
     }
     now.step = line.value("step", int64_t(0));
-    now.loss = number(line, "loss");
-    now.lr = number(line, "lr");
-    now.gradient_norm = number(line, "gradient_norm");
-    now.tokens_per_second = number(line, "tokens_per_second");
+    now.loss = io::number(line, "loss");
+    now.lr = io::number(line, "lr");
+    now.gradient_norm = io::number(line, "gradient_norm");
+    now.tokens_per_second = io::number(line, "tokens_per_second");
     now.losses.push_back(now.loss);
-    now.logits.push_back(number(line, "largest_logit"));
+    now.logits.push_back(io::number(line, "largest_logit"));
   }
   return now;
 }
@@ -71,6 +65,11 @@ std::string cut(const std::string& text, size_t columns) {
     if (characters > columns) break;
   }
   return text.substr(0, end);
+}
+
+std::string line_of_event(const io::Json& event) {
+  return fmt::format("step {:<8} {:<14} {}", event.value("step", int64_t(0)), event.value("event", ""),
+                     event.value("reason", event.value("change", "")));
 }
 
 std::vector<std::string> run_screen(const std::string& directory, ScreenSize size) {
@@ -86,9 +85,7 @@ std::vector<std::string> run_screen(const std::string& directory, ScreenSize siz
   const std::vector<io::Json> events = tail_of(directory + "/events.jsonl");
   const size_t room = size.rows > lines.size() ? size.rows - lines.size() : 0;
   for (size_t i = events.size() - std::min(events.size(), room); i < events.size(); ++i)
-    lines.push_back(fmt::format("step {:<8} {:<14} {}", events[i].value("step", int64_t(0)),
-                                events[i].value("event", ""),
-                                events[i].value("reason", events[i].value("change", ""))));
+    lines.push_back(line_of_event(events[i]));
   return lines;
 }
 
@@ -97,30 +94,60 @@ std::string line_of_cell(const Ablation& ablation, size_t index) {
   if (const auto& result = ablation.results[index])
     return fmt::format("{:<34} {:<9} loss {:>8.4f}  max logit {:>9.4g}  {}", cell.name, name_of(result->end),
                        result->valid_loss, result->largest_logit, result->lost.empty() ? "" : "lost");
-  if (!ablation.failures[index].empty()) return fmt::format("{:<34} failed    {}", cell.name, ablation.failures[index]);
+  const CellState state = ablation.state(index);
+  if (state != CellState::begun)
+    return fmt::format("{:<34} {:<9} {}", cell.name, name_of(state), ablation.failures[index]);
   const Now now = now_of(cell_directory(ablation.directory, cell));
-  if (now.step == 0) return fmt::format("{:<34} waiting", cell.name);
+  if (now.step == 0) return fmt::format("{:<34} {}", cell.name, name_of(state));
   return fmt::format("{:<34} step {:<4} loss {:>8.4f}  max logit {:>9.4g}  {}", cell.name, now.step, now.loss,
                      now.logits.back(), sparkline(now.losses, 20));
 }
 
-// Cells at work first, then those that ended or failed, then those that wait.
+// The last troubles of each of these cells, at most `most` lines in all: events do not say when they were, so cells
+// share the room.
+std::vector<std::string> troubles_of(const Ablation& ablation, const std::vector<size_t>& cells, size_t most) {
+  std::vector<std::vector<std::string>> troubles;
+  for (size_t index : cells) {
+    const Cell& cell = ablation.plan.cells[index];
+    std::vector<std::string> lines;
+    for (const io::Json& event : tail_of(cell_directory(ablation.directory, cell) + "/events.jsonl"))
+      if (severity(event) >= 2) lines.push_back(fmt::format("{:<34} {}", cell.name, line_of_event(event)));
+    if (!lines.empty()) troubles.push_back(std::move(lines));
+  }
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < troubles.size(); ++i) {
+    const size_t cells_left = troubles.size() - i, share = (most - shown.size() + cells_left - 1) / cells_left;
+    shown.insert(shown.end(), troubles[i].end() - std::ptrdiff_t(std::min(share, troubles[i].size())),
+                 troubles[i].end());
+  }
+  return shown;
+}
+
+void shorten(std::vector<std::string>& lines, size_t rows) {
+  if (lines.size() <= rows) return;
+  const size_t hidden = lines.size() - rows + 1;
+  lines.resize(rows - 1);
+  lines.push_back(fmt::format("... and {} more", hidden));
+}
+
+// Cells that have begun first, then those that ended or failed, then those that wait; below, what
+// troubles the first, for which a third of the screen is theirs where cells would fill it.
 std::vector<std::string> ablation_screen(const std::string& directory, ScreenSize size) {
   const Ablation ablation = read_ablation(directory);
-  std::vector<std::string> working, ended, waiting;
+  std::vector<size_t> begun, ended, waiting;
   for (size_t i = 0; i < ablation.results.size(); ++i) {
-    const std::string line = line_of_cell(ablation, i);
-    const bool over = ablation.results[i] || !ablation.failures[i].empty();
-    (over ? ended : line.ends_with(" waiting") ? waiting : working).push_back(line);
+    const CellState state = ablation.state(i);
+    (state == CellState::begun ? begun : state == CellState::waiting ? waiting : ended).push_back(i);
   }
   std::vector<std::string> lines = {fmt::format("{}  {} of {} cells ended, {} failed", directory, ablation.finished(),
                                                 ablation.results.size(), ablation.failed())};
-  for (const auto* part : {&working, &ended, &waiting}) lines.insert(lines.end(), part->begin(), part->end());
-  if (lines.size() > size.rows) {
-    const size_t hidden = lines.size() - size.rows + 1;
-    lines.resize(size.rows - 1);
-    lines.push_back(fmt::format("... and {} more", hidden));
-  }
+  for (const auto* part : {&begun, &ended, &waiting})
+    for (size_t index : *part) lines.push_back(line_of_cell(ablation, index));
+  const size_t free = size.rows - std::min(size.rows, lines.size()), room = std::max(size.rows / 3, free);
+  std::vector<std::string> troubles = troubles_of(ablation, begun, room - std::min<size_t>(room, 1));
+  if (!troubles.empty()) troubles.insert(troubles.begin(), "");
+  shorten(lines, size.rows - troubles.size());
+  lines.insert(lines.end(), troubles.begin(), troubles.end());
   return lines;
 }
 

@@ -14,9 +14,10 @@ Verdict LostHook::after_step(const StepReport& report, const Verdict&, const Pro
   const bool lost = blown_ || !(*loss <= options_.bigram_loss);
   in_a_row_ = lost && 2 * report.step > options_.total_steps ? in_a_row_ + 1 : 0;
   if (in_a_row_ < 2 || report.step == options_.total_steps) return {};
-  return {Action::stop_unstable,
-          fmt::format("lost at step {}: held-out loss {:.4f} (a bigram's is {:.4f}), largest logit {:.4g}", report.step,
-                      *loss, options_.bigram_loss, report.largest())};
+  return {.action = Action::stop_unstable,
+          .reason = fmt::format("lost at step {}: held-out loss {:.4f} (a bigram's is {:.4f}), largest logit {:.4g}",
+                                report.step, *loss, options_.bigram_loss, report.largest()),
+          .lost = true};
 }
 
 void LostHook::restore(const nlohmann::json& state) {

@@ -1,5 +1,5 @@
-// Ends a run that is lost (QKNORM.md section 6): its largest logit has passed 1e4, a loss or gradient was not finite,
-// or its held-out loss is above a bigram's, at two consecutive evaluations in the second half of the run.
+// Ends a run that is lost (QKNORM.md section 6): its largest logit has passed a limit, a loss or gradient was not
+// finite, or its held-out loss is above a bigram's, at two consecutive evaluations in the second half of the run.
 #pragma once
 
 #include "framework/train/evaluation_hook.h"
@@ -7,7 +7,7 @@
 namespace keel::train {
 
 struct LostOptions {
-  double largest_logit = 1e4;
+  double largest_logit = 0;
   double bigram_loss = 0;  // nats per token, on the held-out text
   int64_t total_steps = 0;
 };

@@ -72,6 +72,7 @@ const char* name_of(Action action);
 struct Verdict {
   Action action = Action::proceed;
   std::string reason;  // "gradient norm 812.4 is 9.1 deviations above the mean of 128 steps"
+  bool lost = false;   // with stop_unstable: for what came of the run (train/lost_hook.h), not for trouble at hand
 };
 
 enum class Outcome { done, roll_back, unstable, saved_early };
@@ -80,6 +81,7 @@ enum class Outcome { done, roll_back, unstable, saved_early };
 struct Ending {
   Outcome outcome = Outcome::done;
   std::string reason;
+  bool lost = false;  // as in the verdict
 };
 
 }  // namespace keel::train

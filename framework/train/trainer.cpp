@@ -87,7 +87,7 @@ Ending Trainer::run() {
     const Verdict& last = after.action > verdict.action ? after : verdict;
     const bool over = progress_.step == options_.total_steps;
     if (last.action < Action::stop_saved || (last.action == Action::stop_saved && over)) continue;
-    ending = {outcome_of(last.action), last.reason};
+    ending = {outcome_of(last.action), last.reason, last.lost};
     break;
   }
   for (Hook* hook : hooks_) hook->finish(progress_, ending);

@@ -152,6 +152,21 @@ ablate:
   EXPECT_FALSE(std::filesystem::exists(directory_ / "runs/failing/cells/blind-seed1/failure.json"));
 }
 
+// The first rank alone cannot open a file; the other waits for it, so the program ends. The cell says why, and the next
+// start comes to the others.
+TEST_F(Ablate, AFailureOfOneRankIsKeptAndDoesNotKeepTheOthersWaiting) {
+  const std::string broken = "runs/study/cells/none-lr1e-3-seed1", other = "runs/study/cells/rms-lr1e-3-seed1";
+  std::filesystem::create_directories(directory_ / broken);
+  std::filesystem::create_symlink("metrics.jsonl", directory_ / broken / "metrics.jsonl");
+  const std::string command = "ablate study.yaml train.steps=6 --only 1-2 parallel.time_limit=5s";
+  for (bool result : {false, true}) {
+    const Ended ended = keel(command, 2);
+    EXPECT_NE(ended.code, 0) << ended.output;
+    EXPECT_THAT(read(broken + "/failure.json"), HasSubstr("metrics.jsonl"));
+    EXPECT_EQ(std::filesystem::exists(directory_ / other / "result.json"), result) << ended.output;
+  }
+}
+
 TEST_F(Ablate, WhatNoRanksFitIsRefusedBeforeAnythingRuns) {
   const std::string odd = "ablate study.yaml 'ablate.arms.odd={batch.sequences: 6, batch.micro_sequences: 4}'";
   const Ended ended = keel(odd);
@@ -196,6 +211,7 @@ TEST_F(Ablate, LostCellsEndEarlyWhereAsked) {
   EXPECT_EQ(column("stop_false", "end").at("none-lr1e-7-seed1"), "done");
   EXPECT_EQ(column("stop_false", "steps").at("none-lr1e-7-seed1"), "200");
   EXPECT_EQ(column("stop_true", "end").at("none-lr1e-7-seed1"), "lost");
+  EXPECT_THAT(column("stop_true", "reason").at("none-lr1e-7-seed1"), HasSubstr("lost at step 150"));
   EXPECT_EQ(column("stop_true", "steps").at("none-lr1e-7-seed1"), "150") << "the second half begins after step 100";
 }
 

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "framework/lab/cell_result.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -70,11 +71,13 @@ ablate:
   ASSERT_EQ(keel(common).code, 0);
   const Ended ended = keel("report runs/study");
   ASSERT_EQ(ended.code, 0) << ended.output;
-  expect_whole_page("runs/study", {"loss", "largest_logit", "sensitivity", "logits_over_steps"});
+  expect_whole_page("runs/study",
+                    {"loss", "largest_logit", "entropy", "least_entropy", "sensitivity", "logits_over_steps"});
   const std::string page = read("runs/study/report.html");
   EXPECT_THAT(page, HasSubstr("<td>model.attention.logit_scale.kind</td><td>fixed</td><td>per_head</td>"));
   EXPECT_THAT(page, HasSubstr("which of its 2 changed keys makes rms what it is"));
   EXPECT_THAT(page, HasSubstr("±")) << "three seeds give an interval";
+  EXPECT_THAT(page, HasSubstr(fmt::format("a logit above {:g}, or", lab::kLostLogit)));
   EXPECT_THAT(page, HasSubstr("6 of 6 cells lost")) << "eight steps do not beat a bigram";
   EXPECT_THAT(page, HasSubstr("<td class=\"number\">3/3</td>"));
   EXPECT_THAT(read("runs/study/report/loss.csv"), HasSubstr("\nnone,0.001,")) << "as it is, not as it is drawn";
@@ -93,6 +96,29 @@ ablate:
   EXPECT_THAT(read("runs/study/report.html"), Not(HasSubstr("ensitivity")));
   for (const char* level : {"token bigram", "before training"})
     EXPECT_THAT(read("runs/study/report/loss.svg"), Not(HasSubstr(level)));
+  // Fresh weights look at all keys about alike: ln(16!)/16 and ln(32!)/32.
+  const std::string entropies = read("runs/study/report/entropy.csv");
+  EXPECT_THAT(entropies, ::testing::ContainsRegex("\nnone,16,1\\.[89]"));
+  EXPECT_THAT(entropies, ::testing::ContainsRegex("\nnone,32,2\\.[45]"));
+}
+
+// List, screen and report say the same of a cell: one was taken and had no step yet, one failed, one was never begun.
+TEST_F(Report, OneStateOfACellEverywhere) {
+  write_config("study.yaml", std::string(kConfig) + R"(
+ablate: {arms: {fine: {}, blind: {data.train: nowhere, model.vocab: 257}, taken: {model.ffn: 96}, later: {model.ffn: 128}}}
+)");
+  ASSERT_EQ(keel("ablate study.yaml --only 1-2").code, 1);
+  std::filesystem::create_directories(directory_ / "runs/study/cells/taken-seed1");
+  const Ended list = keel("ablate study.yaml --list"), screen = keel("watch runs/study --once");
+  ASSERT_EQ(keel("report runs/study").code, 0);
+  const std::string page = read("runs/study/report.html");
+  for (const auto& [cell, state] : {std::pair("blind", "failed"), {"taken", "begun"}, {"later", "waiting"}}) {
+    const std::string words = fmt::format("{}-seed1 +{}", cell, state);
+    EXPECT_THAT(list.output, ::testing::ContainsRegex(words));
+    EXPECT_THAT(screen.output, ::testing::ContainsRegex(words));
+    EXPECT_THAT(page, HasSubstr(fmt::format("<td>{}-seed1</td><td>{}</td>", cell, state)));
+  }
+  EXPECT_THAT(screen.lines.at(1), HasSubstr("taken")) << "before those that ended, and those that wait";
 }
 
 TEST_F(Report, WatchShowsWhereItStandsAndLeavesNothing) {

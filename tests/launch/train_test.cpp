@@ -166,7 +166,8 @@ TEST_F(Train, MemoryIsPlannedWithActivations) {
     std::ifstream events(directory_ / "runs" / name / "events.jsonl");
     std::vector<int64_t> bytes;
     for (std::string line; std::getline(events, line);)
-      if (const auto event = nlohmann::json::parse(line); event["event"] == "memory") bytes.push_back(event["bytes"]);
+      if (const auto event = nlohmann::json::parse(line); event.contains("bytes") && event["event"] == "memory")
+        bytes.push_back(event["bytes"]);
     return bytes;
   };
   ASSERT_EQ(keel("train run.yaml name=short train.steps=2 data.sequence_length=32").code, 0);

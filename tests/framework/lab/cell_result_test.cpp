@@ -82,6 +82,52 @@ TEST(CellResult, UseOfTheBound) {
   EXPECT_EQ(judge(run, 2.5, true).outside_bound, 1);
 }
 
+TEST(CellResult, EntropyOfTheLastTelemetryStep) {
+  RunRecord run = quiet_run();
+  EXPECT_FALSE(judge(run, 2.5, false).entropy) << "no telemetry";
+  run.heads["entropy"] = {{1, 5}, 2, 2, {4, 4, 4, 4, 3, 2.5, 0.5, 2}};  // 2 rows of 2 layers, 2 heads
+  const CellResult result = judge(run, 2.5, false);
+  EXPECT_EQ(result.entropy, 2);
+  EXPECT_EQ(result.least_entropy, 0.5);
+  EXPECT_EQ(result_from_json(to_json(result)).least_entropy, 0.5);
+  run.heads["entropy"].values.back() = std::nanf("");
+  const CellResult broken = result_from_json(to_json(judge(run, 2.5, false)));
+  EXPECT_TRUE(std::isnan(broken.entropy.value()));
+  EXPECT_TRUE(std::isnan(broken.least_entropy.value()));
+}
+
+TEST(CellResult, ResultsOfEarlierVersionsAreRead) {
+  io::Json json = to_json(judge(quiet_run(), 2.5, false));
+  json.erase("entropy");
+  json.erase("least_entropy");
+  EXPECT_FALSE(result_from_json(json).entropy);
+}
+
+TEST(Ablation, AResultThatLacksWhatCountsIsNamed) {
+  const data::TemporaryFolder folder;
+  io::Json json = to_json(judge(quiet_run(), 2.5, false));
+  json.erase("rollbacks");
+  io::write_file(result_path(folder / ""), json.dump());
+  EXPECT_THAT([&] { read_result(folder / ""); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("result.json: written by another version; remove it")));
+}
+
+// A step taken at a rate of 0 changes nothing, and is taken all the same.
+TEST(CellResult, SkippedStepsAreThoseNotTaken) {
+  const data::TemporaryFolder folder;
+  io::write_file(folder / "metrics.jsonl", R"({"step":1,"loss":3,"verdict":"proceed","update_norm":0.5})"
+                                           "\n"
+                                           R"({"step":2,"loss":3,"verdict":"skip","update_norm":0})"
+                                           "\n"
+                                           R"({"step":3,"loss":3,"verdict":"lower_lr","update_norm":0.1})"
+                                           "\n"
+                                           R"({"step":4,"loss":3,"verdict":"proceed","update_norm":0})"
+                                           "\n"
+                                           R"({"step":4,"valid_loss":3})"
+                                           "\n");
+  EXPECT_EQ(judge(read_steps(folder / ""), 2.5, false).skipped_steps, 1);
+}
+
 TEST(CellResult, WhatTheLadderDid) {
   RunRecord run = quiet_run();
   run.events = {{{"event", "lower_lr"}, {"step", 3}},
@@ -98,6 +144,22 @@ TEST(CellResult, WhatTheLadderDid) {
   EXPECT_EQ(result.given_up_logit, INFINITY);
   EXPECT_EQ(result.largest_logit, 13) << "of the steps that are part of the run";
   EXPECT_EQ(to_json(result_from_json(to_json(result))), to_json(result));
+}
+
+// The note at the end says what was held and repeats no plan.
+TEST(CellResult, MemoryHeldBesideMemoryPlanned) {
+  RunRecord run = quiet_run();
+  EXPECT_FALSE(judge(run, 2.5, false).peak_resident_bytes);
+  run.events.push_back({{"event", "memory"}, {"peak_resident_bytes", 6000}});
+  const CellResult result = result_from_json(to_json(judge(run, 2.5, false)));
+  EXPECT_EQ(result.memory_bytes, 4096);
+  EXPECT_EQ(result.peak_resident_bytes, 6000);
+  Ablation ablation;
+  ablation.plan.cells = {{"a-seed1", "a", {}, 1, {}}};
+  ablation.results = {result};
+  EXPECT_THAT(costs_csv(ablation), HasSubstr(",memory_bytes,peak_resident_bytes\n"));
+  EXPECT_THAT(costs_csv(ablation), ::testing::EndsWith(",4096,6000\n"));
+  EXPECT_THAT(cells_csv(ablation), ::testing::Not(HasSubstr("6000"))) << "which is the same from run to run";
 }
 
 TEST(CellResult, SpikesNeedAHistory) {
@@ -139,10 +201,13 @@ TEST(Ablation, TablesHoldALinePerFinishedCell) {
   ablation.plan.axes = {{"optimizer.lr", {"1e-3"}}};
   ablation.plan.cells = {{"a-lr1e-3-seed1", "a", {"1e-3"}, 1, {}}, {"b-lr1e-3-seed1", "b", {"1e-3"}, 1, {}}};
   ablation.results = {judge(quiet_run(), 2.5, false), std::nullopt};
+  ablation.results[0]->entropy = 1.25;
   ablation.results[0]->reason = "said \"no\", then";
   const std::string csv = cells_csv(ablation);
   EXPECT_THAT(csv, ::testing::StartsWith("cell,arm,seed,optimizer.lr,end,steps,first_loss,valid_loss,"));
   EXPECT_THAT(csv, HasSubstr("\na-lr1e-3-seed1,a,1,1e-3,done,10,5,2,1.5,"));
+  EXPECT_THAT(csv, HasSubstr(",bound_used,entropy,least_entropy,outside_bound,"));
+  EXPECT_THAT(csv, HasSubstr(",,1.25,,0,"));
   EXPECT_THAT(csv, ::testing::EndsWith(",\"said \"\"no\"\", then\"\n"));
   EXPECT_THAT(csv, ::testing::Not(HasSubstr("b-lr")));
 }

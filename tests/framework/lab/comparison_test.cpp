@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "framework/lab/ablation_report.h"
-#include "framework/lab/screen.h"
 
 namespace keel::lab {
 namespace {
@@ -161,13 +160,6 @@ TEST(Page, EscapesWhatUsersWrote) {
   EXPECT_THAT(page.text(), HasSubstr("<h1>a &lt;b&gt; &amp; &quot;c&quot;</h1>"));
   EXPECT_THAT(page.text(), HasSubstr("<td>&lt;script&gt;</td>"));
   EXPECT_THAT(page.text(), HasSubstr("<td class=\"number\">-1.5</td>"));
-}
-
-TEST(Screen, Sparklines) {
-  EXPECT_EQ(sparkline({1, 2, 8}, 10), "1 ▁▂█ 8");
-  EXPECT_EQ(sparkline({9, 1, 8}, 2), "1 ▁█ 8") << "the last ones";
-  EXPECT_EQ(sparkline({1, std::nan(""), 1}, 10), "1 ▁x▁ 1");
-  EXPECT_EQ(sparkline({}, 10), "");
 }
 
 TEST(Charts, HeatMapsKeepTheirPeaks) {
