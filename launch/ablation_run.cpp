@@ -9,6 +9,7 @@
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/data/token_bigram.h"
+#include "launch/train_options.h"
 
 namespace keel {
 namespace {
