@@ -67,8 +67,7 @@ struct Session {
   std::optional<io::EventCommand> command;  // on rank 0
 };
 
-// From one beginning, or checkpoint, to the end or to a rollback. Its parts are members, in the order in which they are
-// made.
+// From one beginning, or checkpoint, to the end or to a rollback. Members in the order in which they are made.
 class TrainingRun {
  public:
   TrainingRun(comm::World& world, FullConfig config, const RunAdditions& additions, Session& session)
@@ -91,11 +90,14 @@ class TrainingRun {
   std::optional<train::Ending> run();
 
  private:
+  struct Parts;
+
   void prepare_data();
   void claim_directory();
   void announce();
   train::Throughput throughput();
   int64_t memory_bytes();
+  train::StabilityOptions options_of_stability(train::RunFilesHook& files);
   checkpoints::CheckpointOptions checkpoint_options(train::RunFilesHook& files);
   std::optional<std::string> find(checkpoints::CheckpointHook& checkpoint);
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
@@ -180,6 +182,15 @@ train::Throughput TrainingRun::throughput() {
 int64_t TrainingRun::memory_bytes() {
   const nn::StateBytes state = nn::state_bytes(decoder_.parameters(), config_.run.parallel.zero ? layout_.data : 1);
   return int64_t(state.total()) + decoder_.packed_bytes() + decoder_.activation_bytes();
+}
+
+train::StabilityOptions TrainingRun::options_of_stability(train::RunFilesHook& files) {
+  train::StabilityOptions options = stability_options(config_.run.stability);
+  options.note = [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); };
+  options.ladder.may_roll_back = [this](int64_t step) {
+    return !config_.run.checkpoint.weights_only && session_.recovery.may_roll_back(step);
+  };
+  return options;
 }
 
 checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHook& files) {
@@ -316,57 +327,74 @@ train::Ending run_loop(train::Trainer& trainer, checkpoints::CheckpointHook& che
   }
 }
 
-std::optional<train::Ending> TrainingRun::run() {
-  prepare_data();
-  claim_directory();
-  decoder_.allocate(decoder_layout(config_, {device_, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
-  announce();
+// The loop and its hooks, in the order in which they are made.
+struct TrainingRun::Parts {
+  explicit Parts(TrainingRun& run);
+  void make_evaluation(TrainingRun& run);
+  void add_hooks();
 
-  const config::RunConfig& run = config_.run;
-  const train::Throughput throughput = this->throughput();
-  train::StepBatches batches(training_data_, sizes_, run.data.document_mask, device_);
-  train::Trainer trainer(decoder_, mesh_, batches, order_, trainer_options(run));
-  train::RunFilesHook files(
-      io_, {directory_, speaker_, run.telemetry.tensorboard, throughput, session_.rollback.has_value()});
-  train::StabilityOptions of_stability = stability_options(run.stability);
-  of_stability.note = [&](const std::string& kind, const io::Json& fields) { note(files, kind, fields); };
-  of_stability.ladder.may_roll_back = [this](int64_t step) {
-    return !config_.run.checkpoint.weights_only && session_.recovery.may_roll_back(step);
-  };
-  train::StabilityHook stability(of_stability);
-  train::TimeLimitHook time_limit(session_.begin, run.train.stop_after ? double(run.train.stop_after->count()) : 0,
-                                  signal_came, [&] { trainer.request_stop(); });
-  train::ReplicaHook replicas(decoder_.parameters(), mesh_, run.stability.check_replicas.value_or(0));
-  train::ProgressHook progress(
-      {speaker_ && !additions_.quiet, isatty(STDERR_FILENO) == 1, run.log.every, run.total_steps(), throughput});
+  train::Throughput throughput;
+  train::StepBatches batches;
+  train::Trainer trainer;
+  train::RunFilesHook files;
+  train::StabilityHook stability;
+  train::TimeLimitHook time_limit;
+  train::ReplicaHook replicas;
+  train::ProgressHook progress;
+  train::WatchHook watch;
+  // Where there is held-out data: what is told of it, written on from prompts, and ended by.
   std::optional<train::Evaluation> evaluation;
   std::optional<train::EvaluationHook> evaluation_hook;
-  if (validation_data_) {
-    evaluation.emplace(*validation_data_, sizes_, run.data.document_mask, run.eval.sequences.value_or(0), device_);
-    evaluation_hook.emplace(*evaluation, decoder_, mesh_, files,
-                            train::EvaluationTimes{run.eval.every.value_or(0), run.total_steps(), run.eval.first,
-                                                   [&] { return time_limit.due(); }});
-  }
   std::unique_ptr<data::Tokenizer> tokenizer;
   std::optional<SampleHook> samples;
-  if (evaluation_hook && !run.eval.prompts.empty()) {
-    tokenizer = tokenizer_of_run(config_, directory_ + "/config.yaml");
-    samples.emplace(*evaluation_hook, Writer{decoder_, group_, *tokenizer, device_, sizes_.length},
-                    SampleHook::Options{run.eval.prompts, run.eval.sample_tokens, uint64_t(run.seed),
-                                        directory_ + "/samples.jsonl", speaker_});
-  }
-  models::TelemetryHook telemetry(decoder_, mesh_, files);
-  train::WatchHook watch(additions_.watch);
   std::optional<train::LostHook> lost;
-  if (additions_.lost_above && evaluation_hook)
-    lost.emplace(*evaluation_hook, train::LostOptions{.largest_logit = lab::kLostLogit,
-                                                      .bigram_loss = *additions_.lost_above,
-                                                      .total_steps = run.total_steps()});
-  checkpoints::CheckpointHook checkpoint(
-      {world_.all(), *session_.saves, world_.io_comm(), io_, decoder_, mesh_, trainer, run.parallel.zero,
-       train::make_probe(training_data_, sizes_.length, run.data.document_mask)},
-      checkpoint_options(files));
+  models::TelemetryHook telemetry;
+  checkpoints::CheckpointHook checkpoint;
+};
 
+TrainingRun::Parts::Parts(TrainingRun& run)
+    : throughput(run.throughput()),
+      batches(run.training_data_, run.sizes_, run.config_.run.data.document_mask, run.device_),
+      trainer(run.decoder_, run.mesh_, batches, run.order_, trainer_options(run.config_.run)),
+      files(run.io_, {run.directory_, run.speaker_, run.config_.run.telemetry.tensorboard, throughput,
+                      run.session_.rollback.has_value()}),
+      stability(run.options_of_stability(files)),
+      time_limit(run.session_.begin, double(run.config_.run.train.stop_after.value_or(std::chrono::seconds(0)).count()),
+                 signal_came, [this] { trainer.request_stop(); }),
+      replicas(run.decoder_.parameters(), run.mesh_, run.config_.run.stability.check_replicas.value_or(0)),
+      progress({run.speaker_ && !run.additions_.quiet, isatty(STDERR_FILENO) == 1, run.config_.run.log.every,
+                run.config_.run.total_steps(), throughput}),
+      watch(run.additions_.watch),
+      telemetry(run.decoder_, run.mesh_, files),
+      checkpoint({run.world_.all(), *run.session_.saves, run.world_.io_comm(), run.io_, run.decoder_, run.mesh_,
+                  trainer, run.config_.run.parallel.zero,
+                  train::make_probe(run.training_data_, run.sizes_.length, run.config_.run.data.document_mask)},
+                 run.checkpoint_options(files)) {
+  if (run.validation_data_) make_evaluation(run);
+}
+
+void TrainingRun::Parts::make_evaluation(TrainingRun& run) {
+  const config::RunConfig& c = run.config_.run;
+  evaluation.emplace(*run.validation_data_, run.sizes_, c.data.document_mask, c.eval.sequences.value_or(0),
+                     run.device_);
+  evaluation_hook.emplace(*evaluation, run.decoder_, run.mesh_, files,
+                          train::EvaluationTimes{c.eval.every.value_or(0), c.total_steps(), c.eval.first,
+                                                 [this] { return time_limit.due(); }});
+  if (!c.eval.prompts.empty()) {
+    tokenizer = tokenizer_of_run(run.config_, run.directory_ + "/config.yaml");
+    samples.emplace(*evaluation_hook, Writer{run.decoder_, run.group_, *tokenizer, run.device_, run.sizes_.length},
+                    SampleHook::Options{c.eval.prompts, c.eval.sample_tokens, uint64_t(c.seed),
+                                        run.directory_ + "/samples.jsonl", run.speaker_});
+  }
+  if (run.additions_.lost_above)
+    lost.emplace(*evaluation_hook, train::LostOptions{.largest_logit = lab::kLostLogit,
+                                                      .bigram_loss = *run.additions_.lost_above,
+                                                      .total_steps = c.total_steps()});
+}
+
+// In the order in which they are asked: verdicts before what tells of them, the evaluation before those that look at
+// its loss, and the save where everything of the step has been said.
+void TrainingRun::Parts::add_hooks() {
   for (train::Hook* hook :
        std::initializer_list<train::Hook*>{&stability, &replicas, &time_limit, &files, &progress, &watch})
     trainer.add(*hook);
@@ -375,14 +403,26 @@ std::optional<train::Ending> TrainingRun::run() {
   if (lost) trainer.add(*lost);
   trainer.add(checkpoint);
   trainer.add(telemetry);
-  start(trainer, checkpoint, files);
-  files.note("memory", {{"bytes", memory_bytes()}});
-  const train::Ending ending = run_loop(trainer, checkpoint);
+}
+
+std::optional<train::Ending> TrainingRun::run() {
+  prepare_data();
+  claim_directory();
+  decoder_.allocate(decoder_layout(config_, {device_, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
+  announce();
+  Parts parts(*this);
+  parts.add_hooks();
+  start(parts.trainer, parts.checkpoint, parts.files);
+  parts.files.note("memory", {{"bytes", memory_bytes()}});
+  const train::Ending ending = run_loop(parts.trainer, parts.checkpoint);
   io_.drain();  // not in a hook: others' hooks meet all ranks, and a save may be at work yet
-  if (ending.outcome == train::Outcome::roll_back) return roll_back(stability.troubled(), files), std::nullopt;
-  if (speaker_) tell_spikes(files);
-  files.note("memory", {{"peak_resident_bytes", peak_resident_bytes()}});
-  tell_ending(ending, trainer.progress().step);
+  if (ending.outcome == train::Outcome::roll_back) {
+    roll_back(parts.stability.troubled(), parts.files);
+    return std::nullopt;
+  }
+  if (speaker_) tell_spikes(parts.files);
+  parts.files.note("memory", {{"peak_resident_bytes", peak_resident_bytes()}});
+  tell_ending(ending, parts.trainer.progress().step);
   return ending;
 }
 

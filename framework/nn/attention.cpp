@@ -61,7 +61,8 @@ void Attention::forward_heads(Tensor x, const Positions& positions, BatchShape b
   if (telemetry.q_squares.defined())
     ops::qk_add_mean_squares(telemetry.q_squares, telemetry.k_squares, saved.qkv, qk_norm.pass());
   qk_norm.forward(saved.q, saved.k, saved.qkv, positions, saved.qk_norm, context);
-  if (telemetry.look_at) telemetry.look_at(saved.q, saved.k);
+  if (telemetry.observer)
+    telemetry.observer->look_at_heads(telemetry.layer, saved.q, saved.k, positions.first_key, spec.window);
   ops::logit_scale_forward(saved.scale, logit_scale ? logit_scale->compute : Tensor(), float(spec.initial_scale));
   ops::AttentionOptions wanted = options();
   wanted.want_entropy = telemetry.entropy.defined();

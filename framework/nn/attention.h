@@ -5,8 +5,6 @@
 // QK-Norm is applied.
 #pragma once
 
-#include <functional>
-
 #include "framework/nn/linear.h"
 #include "framework/nn/qk_norm.h"
 #include "framework/ops/attention.h"
@@ -29,6 +27,15 @@ struct AttentionSpec {
   double softcap = 0;  // 0 = none
 };
 
+// Sees q [n, H, d] and k [n, G, d] as attention takes them; forward may not keep them.
+class HeadObserver {
+ public:
+  virtual void look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key, int64_t window) = 0;
+
+ protected:
+  ~HeadObserver() = default;
+};
+
 // Statistics of one layer over the micro-batches of a step, each [heads of this rank] fp32. Undefined: not wanted.
 struct AttentionTelemetry {
   Tensor largest_logit;         // maximum so far
@@ -36,8 +43,8 @@ struct AttentionTelemetry {
   Tensor entropy;               // sum over rows so far
   Tensor q_squares, k_squares;  // mean squares before the norm, summed over micro-batches so far
   int64_t first_sequence = 0;   // number of the micro-batch's first sequence among the step's
-  // Looks at q [n, H, d] and k [n, G, d] as attention takes them, which forward may not keep.
-  std::function<void(ConstTensor q, ConstTensor k)> look_at = {};
+  HeadObserver* observer = nullptr;
+  int64_t layer = 0;  // for the observer
 };
 
 // The tokens of a micro-batch: n = sequences * length rows.

@@ -161,8 +161,7 @@ nn::TransformerBlock::Inputs Decoder::inputs(int64_t layer, const nn::TokenBatch
   return in;
 }
 
-nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::TokenBatch& batch,
-                                                    const nn::StepOptions& options) {
+nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::StepOptions& options) {
   auto row = [&](const Tensor& table) { return table.slice(0, layer, layer + 1).reshaped({table.size(1)}); };
   nn::AttentionTelemetry wanted;
   wanted.largest_logit = row(telemetry_.largest_logit);
@@ -172,9 +171,8 @@ nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::Tok
   wanted.q_squares = row(telemetry_.q_squares);
   wanted.k_squares = row(telemetry_.k_squares);
   wanted.first_sequence = options.first_sequence;
-  wanted.look_at = [this, layer, first_key = batch.first_key](ConstTensor q, ConstTensor k) {
-    probe_.look_at_heads(layer, q, k, first_key, blocks_[size_t(layer)]->attention.spec.window);
-  };
+  wanted.observer = &probe_;
+  wanted.layer = layer;
   return wanted;
 }
 
@@ -202,7 +200,7 @@ void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const n
   nn::Stream stream = begin(batch, context);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     nn::TransformerBlock::Inputs in = inputs(layer, batch);
-    in.telemetry = attention_telemetry(layer, batch, options);
+    in.telemetry = attention_telemetry(layer, options);
     blocks_[layer]->forward(stream, in, saved.blocks[layer], context);
     if (options.telemetry) look_at(layer, stream);
   }

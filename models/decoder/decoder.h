@@ -66,8 +66,7 @@ class Decoder : public nn::Model {
   nn::Context context();
   nn::TransformerBlock::Inputs inputs(int64_t layer, const nn::TokenBatch& batch) const;
   // What attention is to observe of a training step.
-  nn::AttentionTelemetry attention_telemetry(int64_t layer, const nn::TokenBatch& batch,
-                                             const nn::StepOptions& options);
+  nn::AttentionTelemetry attention_telemetry(int64_t layer, const nn::StepOptions& options);
   // The stream after the embedding.
   nn::Stream begin(const nn::TokenBatch& batch, nn::Context& context);
   // Forward without anything kept: what the classifier reads.

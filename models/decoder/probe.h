@@ -3,14 +3,14 @@
 // 512 tokens of its first sequence, each against the keys that it sees.
 #pragma once
 
-#include "framework/tensor/buffer.h"
+#include "framework/nn/attention.h"
 
 namespace keel::models {
 
 inline constexpr float kOutlier = 6, kParallel = 0.95f;
 
 // Sums over the micro-batches of a step, of this rank, where the model lies.
-class Probe {
+class Probe : public nn::HeadObserver {
  public:
   struct Sizes {
     int64_t layers = 0;
@@ -29,7 +29,7 @@ class Probe {
   void look_at_range(int64_t layer, ConstTensor x);
   // q [n, H, d], k [n, G, d] as attention multiplies them, with its mask: first_key [B, T] or undefined, and the
   // window.
-  void look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key, int64_t window);
+  void look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key, int64_t window) override;
 
   // [L, 4] fp32: elements, those with |x| > 6, sum of x^2, sum of x^4.
   ConstTensor stream_sums() const { return stream_sums_; }

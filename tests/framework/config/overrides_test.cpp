@@ -25,7 +25,7 @@ TEST(Overrides, AResolvedTreeKeepsTheirPlaces) {
   EXPECT_STREQ(placed["a"]["b"].error("bad").what(), "c.yaml:2:6: a.b: bad");
   EXPECT_STREQ(placed["a"]["c"].error("bad").what(), "command line: a.c=2: a.c: bad");
   EXPECT_STREQ(placed["a"]["d"].error("bad").what(), "c.yaml:2:3: a.d: bad");  // where its section is
-  EXPECT_STREQ(placed["l"][1]["p"].error("bad").what(), "c.yaml:3:11: l[1].p: bad");
+  EXPECT_STREQ(placed["l"][1]["p"].error("bad").what(), "c.yaml:3:12: l[1].p: bad");
   EXPECT_THAT(placed["m"]["n"].error("bad").what(), StartsWith("c.yaml:"));
 }
 
