@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "framework/base/error.h"
+#include "launch/commands.h"
 #include "launch/retrofit.h"
 
 namespace keel {

@@ -2,8 +2,6 @@
 // another whose QK-Norm differs.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "framework/comm/world.h"
 
 namespace keel {
@@ -22,7 +20,5 @@ struct ConvertOptions {
 void import_model(const ConvertOptions& options, comm::World& world);
 // A checkpoint to a folder that transformers loads.
 void export_model(const ConvertOptions& options, comm::World& world);
-
-void add_convert(CLI::App& program, comm::World& world);
 
 }  // namespace keel

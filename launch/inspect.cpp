@@ -1,5 +1,4 @@
-#include "launch/inspect.h"
-
+// keel inspect CKPT
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +6,7 @@
 #include "checkpoints/reader.h"
 #include "framework/base/text.h"
 #include "framework/io/io_thread.h"
+#include "launch/commands.h"
 #include "launch/run_setup.h"
 #include "models/decoder/bounds.h"
 

@@ -5,14 +5,7 @@
 #include "framework/base/build_config.h"
 #include "framework/base/text.h"
 #include "launch/commands.h"
-#include "launch/convert.h"
 #include "launch/environment.h"
-#include "launch/inspect.h"
-#include "launch/ngram.h"
-#include "launch/plan.h"
-#include "launch/report.h"
-#include "launch/tokenize.h"
-#include "launch/watch.h"
 
 namespace keel {
 namespace {

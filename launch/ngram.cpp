@@ -1,4 +1,5 @@
-#include "launch/ngram.h"
+// keel ngram TRAIN VALID --orders 2,4,5
+#include "framework/data/ngram.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 #include <optional>
 
 #include "framework/base/error.h"
-#include "framework/data/ngram.h"
+#include "launch/commands.h"
 
 namespace keel {
 namespace {

@@ -1,9 +1,9 @@
-#include "launch/plan.h"
-
+// keel plan CONFIG: what a run would take, without running it.
 #include <algorithm>
 #include <memory>
 
 #include "framework/base/text.h"
+#include "launch/commands.h"
 #include "launch/plan_layout.h"
 
 namespace keel {

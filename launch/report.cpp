@@ -1,5 +1,4 @@
-#include "launch/report.h"
-
+// keel report DIR
 #include <filesystem>
 #include <memory>
 
@@ -7,6 +6,7 @@
 #include "framework/config/yaml.h"
 #include "framework/lab/ablation_report.h"
 #include "framework/lab/run_report.h"
+#include "launch/commands.h"
 
 namespace keel {
 namespace {

@@ -1,5 +1,4 @@
-#include "launch/tokenize.h"
-
+// keel tokenize TEXT... --out PREFIX
 #include <unistd.h>
 
 #include <chrono>
@@ -10,6 +9,7 @@
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/data/corpus.h"
+#include "launch/commands.h"
 
 namespace keel {
 namespace {

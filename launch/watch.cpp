@@ -1,5 +1,4 @@
-#include "launch/watch.h"
-
+// keel watch DIR
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <memory>
 
 #include "framework/lab/screen.h"
+#include "launch/commands.h"
 
 namespace keel {
 namespace {

@@ -174,7 +174,7 @@ TEST_F(Train, MemoryIsPlannedWithActivations) {
   ASSERT_EQ(keel("train run.yaml name=long schedule.warmup_steps=1 train.steps=2 data.sequence_length=256").code, 0);
   ASSERT_EQ(keel("train run.yaml name=long schedule.warmup_steps=1 train.steps=4 data.sequence_length=256").code, 0);
   const std::vector<int64_t> few = planned("short"), many = planned("long");
-  ASSERT_GE(many.size(), 3u);
+  ASSERT_EQ(many.size(), 2u);
   for (int64_t bytes : many) EXPECT_EQ(bytes, many[0]);
   EXPECT_GT(many[0] - few[0], 2 * (256 - 32) * 2 * 32 * 4 * 2);  // a stream of each layer, at the very least
 }
