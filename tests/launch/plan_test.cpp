@@ -96,6 +96,20 @@ TEST_F(Plan, CountsOfASmallModel) {
   EXPECT_THAT(plan_layout(config, device, 3, 1).refused, HasSubstr("3 ranks do not divide 4 heads"));
 }
 
+// Logits exist a chunk at a time: activations of large micro-batches grow by less than those of small ones.
+TEST_F(Plan, LogitsComeInChunks) {
+  auto activations = [&](int micro) {
+    const FullConfig config =
+        read_full_config((directory_ / "run.yaml").string(),
+                         std::vector<std::string>{"model.vocab=16384", "batch.sequences=64", "parallel.tensor=1",
+                                                  fmt::format("batch.micro_sequences={}", micro)});
+    return plan_layout(config, PlanDevice{.memory_bytes = 1e12}, 1, 1).memory.activations;
+  };
+  const double one = activations(1), two = activations(2), many = activations(64);
+  EXPECT_LT(many, one + 32 * (two - one));
+  EXPECT_GT(many, two);
+}
+
 // What training refuses cannot rank: eight data ranks have one sequence each, and micro-batches of two.
 TEST_F(Plan, RefusesLayoutsThatTrainingRefuses) {
   const Ended ended = keel("plan run.yaml --ranks 8 model.attention.heads=8 model.attention.head_dim=8");

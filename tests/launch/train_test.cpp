@@ -139,6 +139,24 @@ TEST_F(Train, TheConfigIsTheSameWhereverItIsKept) {
   EXPECT_THAT(ended.ours, Contains(HasSubstr("weight decay on 38.9k weights, none on 264 gains, scales and biases")));
 }
 
+// A model whose heads are shared, with overrides of what the checkpoint stores; and what looks at files speaks once.
+TEST_F(Train, EvaluatesOnAnyRanks) {
+  ASSERT_EQ(keel("train run.yaml name=run train.steps=5").code, 0);
+  auto loss = [&](const std::string& arguments, int ranks) {
+    const Ended ended = keel("eval " + checkpoint("run", 5) + " " + arguments, ranks);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return ended.output.substr(0, ended.output.find(" nats per token"));
+  };
+  const std::string one = loss("", 0);
+  EXPECT_THAT(one, HasSubstr("step 5: loss "));
+  EXPECT_EQ(loss("--tensor 2", 2), one);
+  EXPECT_EQ(loss("--tensor 2 data.valid=corpus-valid", 4), one);
+  EXPECT_NE(loss("data.valid=corpus", 0), one);
+  EXPECT_EQ(keel("eval " + checkpoint("run", 5) + " --tensor 3", 3).code, 2);
+  const std::string inspect = "inspect " + checkpoint("run", 5);
+  EXPECT_EQ(keel(inspect, 2).output, keel(inspect).output);
+}
+
 // CASES R32: what may change takes effect from the next step on, and is told; what is fixed is refused.
 TEST_F(Train, ChangesOnResumeTakeEffectAndAreTold) {
   ASSERT_EQ(keel("train run.yaml name=run checkpoint.every=10").code, 0);
