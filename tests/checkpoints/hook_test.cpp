@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <map>
 
 #include "checkpoints/latest.h"
@@ -74,6 +76,7 @@ class Hook : public ::testing::Test {
     CheckpointHook hook({*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer, true, probe}, options);
     trainer.add(script);
     trainer.add(hook);
+    if (more) trainer.add(*more);
     const auto found = hook.find(resume);
     if (found) hook.load(*found);
     first_step = trainer.progress().step;
@@ -96,6 +99,7 @@ class Hook : public ::testing::Test {
   train::Probe probe;
   double convention = 1;
   Script script;
+  train::Hook* more = nullptr;
   int64_t first_step = 0;
   train::Ending ending;
 };
@@ -199,6 +203,33 @@ TEST_F(Hook, InTheBackgroundItIsTheStateOfItsStep) {
     const auto weights = read_weights(io, background + "/" + file_name(step), {"w"});
     EXPECT_EQ(weights, read_weights(io, options.directory + "/" + file_name(step), {"w"})) << step;
   }
+}
+
+// What this process holds after a number of steps.
+struct Held : train::Hook {
+  train::Verdict after_step(const train::StepReport& report, const train::Verdict&, const train::Progress&) override {
+    if (report.step != 200 && report.step != 2000) return {};
+    std::ifstream file("/proc/self/statm");
+    int64_t total = 0, resident = 0;
+    file >> total >> resident;
+    resident_pages.push_back(resident);
+    files.push_back(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
+    return {};
+  }
+  std::vector<int64_t> resident_pages, files;
+};
+
+TEST_F(Hook, ManySavesLeaveNothingBehind) {  // CASES R76
+  options.total_steps = 2000;
+  options.every = 20;
+  options.retention.keep = 2;
+  Held held;
+  more = &held;
+  run();
+  ASSERT_EQ(held.files.size(), 2u);
+  EXPECT_LT((held.resident_pages[1] - held.resident_pages[0]) * ::sysconf(_SC_PAGESIZE), int64_t(20) << 20);
+  EXPECT_LE(std::abs(held.files[1] - held.files[0]), 2);  // of a save under way
+  EXPECT_THAT(names(), ElementsAre(file_name(1980), file_name(2000)));
 }
 
 TEST_F(Hook, FailedSavesAreNotedUntilThereAreTooMany) {
