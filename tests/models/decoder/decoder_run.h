@@ -14,6 +14,11 @@
 
 namespace keel::testing {
 
+// Threads of a GPU take their turns on the CPU in tests: fewer layouts, steps and verbs there.
+inline bool on_cpu() {
+  return test_device().kind == DeviceKind::cpu;
+}
+
 struct Layout {
   int tensor = 1, data = 1;
   bool zero = true;
