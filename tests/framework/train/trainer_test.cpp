@@ -10,6 +10,7 @@
 
 #include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
+#include "framework/train/evaluation.h"
 #include "framework/train/replica_hook.h"
 #include "framework/train/run_files_hook.h"
 #include "framework/train/stability_hook.h"
@@ -236,6 +237,15 @@ TEST_F(TrainerTest, ReplicasThatDifferEndTheRunAtTheNextLook) {  // CASES R65
   EXPECT_EQ(disturbance.seen, 6) << message;
   EXPECT_NE(message.find("step 6"), std::string::npos) << message;
   EXPECT_NE(message.find("'g'"), std::string::npos) << message;
+}
+
+// A save must not wait for it: one rank that is asked to end is enough.
+TEST_F(TrainerTest, AnEvaluationEndsWhereAnyRankIsToEnd) {
+  Evaluation evaluation(*dataset, {1, 8, 1}, false, 0);
+  EXPECT_TRUE(evaluation.run(model, mesh));
+  EXPECT_TRUE(evaluation.run(model, mesh, [] { return false; }));
+  const bool last = world->rank() == world->size() - 1;
+  EXPECT_FALSE(evaluation.run(model, mesh, [&] { return last; }));
 }
 
 }  // namespace
