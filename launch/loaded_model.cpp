@@ -16,10 +16,12 @@ FullConfig stored_config(comm::World& world, const LoadOptions& options) {
   return parse_full_config(text, options.path, options.overrides);
 }
 
-void check_tensor(const comm::World& world, const LoadOptions& options, const FullConfig& config) {
+// Once the sizes are known to divide: what can be refused is refused before a device is touched.
+Device device_for(comm::World& world, const LoadOptions& options, const FullConfig& config) {
   if (world.size() % options.tensor != 0)
     throw input_error("{} ranks do not divide into tensor groups of {}", world.size(), options.tensor);
   models::check_tensor_ranks(config.model, options.tensor, config::Node()["tensor"]);
+  return choose_device(config.run, world);
 }
 
 train::BatchSizes sizes_of(const FullConfig& config, const LoadOptions& options) {
@@ -43,7 +45,7 @@ std::string qk_norm_text(const models::DecoderConfig& model) {
 LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
     : config(stored_config(world, options)),
       sizes(sizes_of(config, options)),
-      device((check_tensor(world, options, config), choose_device(config.run, world))),
+      device(device_for(world, options, config)),
       mesh(world.all(), options.tensor),
       group(mesh.tensor()),
       decoder(config.model) {
