@@ -5,6 +5,7 @@
 #include "checkpoints/agreement.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
+#include "framework/base/trace.h"
 #include "framework/io/files.h"
 
 namespace keel::checkpoints {
@@ -148,6 +149,7 @@ RunState CheckpointHook::state_at(const train::Progress& progress) {
 
 // Not copied: the caller waits for the save. What lies on a GPU is always copied.
 void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
+  const Span span("copy of the state", progress.step);
   if (options_.before_save) options_.before_save();
   const auto begin = std::chrono::steady_clock::now();
   LocalTensors tensors = this->tensors();
@@ -163,6 +165,8 @@ void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
 }
 
 CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const RunState& state) {
+  const Span span("save", state.progress.step);
+  trace::name_thread("saving");
   const auto begin = std::chrono::steady_clock::now();
   comm::Communicator& saves = parts_.saves;
   saves.stand_at(state.progress.step, "saving");

@@ -19,6 +19,7 @@
 #include "framework/train/progress_hook.h"
 #include "framework/train/replica_hook.h"
 #include "framework/train/time_limit_hook.h"
+#include "framework/train/trace_hook.h"
 #include "framework/train/watch_hook.h"
 #include "launch/choose_device.h"
 #include "launch/environment.h"
@@ -99,6 +100,7 @@ class TrainingRun {
   int64_t memory_bytes();
   train::StabilityOptions options_of_stability(train::RunFilesHook& files);
   checkpoints::CheckpointOptions checkpoint_options(train::RunFilesHook& files);
+  train::TraceOptions trace_options() const;
   std::optional<std::string> find(checkpoints::CheckpointHook& checkpoint);
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
@@ -217,6 +219,12 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
       .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); },
       .compare_environments = [this](const std::string& stored) { return environment_changes(stored, environment_); },
       .note = [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); }};
+}
+
+train::TraceOptions TrainingRun::trace_options() const {
+  const auto& c = config_.run.telemetry.trace;
+  if (!c) return {};
+  return {.directory = directory_ + "/traces", .rank = world_.rank(), .from = c->from, .steps = c->steps};
 }
 
 std::optional<std::string> TrainingRun::find(checkpoints::CheckpointHook& checkpoint) {
@@ -350,6 +358,7 @@ struct TrainingRun::Parts {
   std::optional<train::LostHook> lost;
   models::TelemetryHook telemetry;
   checkpoints::CheckpointHook checkpoint;
+  train::TraceHook trace;
 };
 
 TrainingRun::Parts::Parts(TrainingRun& run)
@@ -369,7 +378,8 @@ TrainingRun::Parts::Parts(TrainingRun& run)
       checkpoint({run.world_.all(), *run.session_.saves, run.world_.io_comm(), run.io_, run.decoder_, run.mesh_,
                   trainer, run.config_.run.parallel.zero,
                   train::make_probe(run.training_data_, run.sizes_.length, run.config_.run.data.document_mask)},
-                 run.checkpoint_options(files)) {
+                 run.checkpoint_options(files)),
+      trace(run.trace_options()) {
   if (run.validation_data_) make_evaluation(run);
 }
 
@@ -403,6 +413,7 @@ void TrainingRun::Parts::add_hooks() {
   if (lost) trainer.add(*lost);
   trainer.add(checkpoint);
   trainer.add(telemetry);
+  trainer.add(trace);
 }
 
 std::optional<train::Ending> TrainingRun::run() {

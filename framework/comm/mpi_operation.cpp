@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "framework/base/trace.h"
+
 namespace keel::comm {
 namespace {
 
@@ -142,6 +144,7 @@ bool MpiOperation::test() {
 }
 
 void MpiOperation::finish() {
+  const Span span(label_.verb);
   engine_.wait(*this);
   if (std::exception_ptr error = error_) {
     engine_.give_up(*this);

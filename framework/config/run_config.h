@@ -151,9 +151,15 @@ struct StabilityConfig {
   std::optional<int64_t> check_replicas = 1000;
 };
 
+struct TraceConfig {
+  int64_t from = 10;
+  int64_t steps = 5;
+};
+
 struct TelemetryConfig {
   std::optional<int64_t> every = 100;
-  bool tensorboard = false;
+  bool tensorboard = true;
+  std::optional<TraceConfig> trace;
 };
 
 struct LogConfig {
@@ -211,6 +217,7 @@ void describe(Fields& fields, PerHeadConfig& c);
 void describe(Fields& fields, LowerLrConfig& c);
 void describe(Fields& fields, RollbackConfig& c);
 void describe(Fields& fields, StabilityConfig& c);
+void describe(Fields& fields, TraceConfig& c);
 void describe(Fields& fields, TelemetryConfig& c);
 void describe(Fields& fields, LogConfig& c);
 void describe(Fields& fields, RunConfig& c);

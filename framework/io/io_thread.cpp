@@ -2,6 +2,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/trace.h"
 #include "framework/io/hdf5_error.h"
 
 namespace keel::io {
@@ -64,6 +65,7 @@ void IoThread::start() {
 
 void IoThread::work() {
   this_is_an_io_thread = true;
+  trace::name_thread("I/O");
   start();
   IoContext context;
   std::unique_lock lock(mutex_);
@@ -73,7 +75,10 @@ void IoThread::work() {
     Entry entry = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    entry.task(context);
+    {
+      const Span span("I/O job");
+      entry.task(context);
+    }
     entry.task = Task();  // the job's buffers and handles go now, here, before their bytes are given back
     lock.lock();
     --pending_jobs_;

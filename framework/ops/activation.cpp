@@ -1,5 +1,6 @@
 #include "framework/ops/activation.h"
 
+#include "framework/base/trace.h"
 #include "framework/ops/activation_cpu.h"
 #include "framework/ops/activation_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -20,11 +21,13 @@ void check(const char* op, ConstTensor narrow, ConstTensor wide, ActivationKind 
 }  // namespace
 
 void activation_forward(Tensor y, ConstTensor x, ActivationKind kind) {
+  const Span span("activation_forward");
   check("activation_forward", y, x, kind);
   run_twin(device_of(y, x), cpu::activation_forward, cuda::activation_forward, y, x, kind);
 }
 
 void activation_backward(Tensor dx, Tensor y, ConstTensor dy, ConstTensor x, ActivationKind kind) {
+  const Span span("activation_backward");
   check("activation_backward", dy, x, kind);
   check("activation_backward", y, x, kind);
   require(dx.shape() == x.shape() && dx.dtype() == x.dtype(), "activation_backward: dx {} {} must be like x {} {}",

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "framework/base/trace.h"
 #include "framework/ops/adamw_cpu.h"
 #include "framework/ops/adamw_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -17,6 +18,7 @@ AdamwRates adamw_rates(const AdamwStep& step, const AdamwOptions& options) {
 
 void adamw(Tensor change, const AdamwState& state, ConstTensor gradient, const AdamwControls& controls,
            const AdamwOptions& options) {
+  const Span span("adamw");
   require(gradient.dims() == 1, "adamw works on flat arenas, not on {}", gradient.shape());
   for (const ConstTensor& tensor :
        {ConstTensor(state.master), ConstTensor(state.moment1), ConstTensor(state.moment2), gradient}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/base/trace.h"
 #include "framework/ops/attention_cpu.h"
 #include "framework/ops/attention_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -55,6 +56,7 @@ static void check_place(const AttentionOutputs& outputs, const AttentionInputs& 
 
 void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
                        const AttentionOptions& options) {
+  const Span span("attention_forward");
   check_inputs(inputs, options);
   check_saved(outputs, inputs);
   if (outputs.largest_logit.defined())
@@ -74,6 +76,7 @@ void require_attention_fits(Device device, DType dtype, int64_t head_dim, bool t
 
 void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, const AttentionOutputs& outputs,
                         const AttentionInputs& inputs, const AttentionOptions& options) {
+  const Span span("attention_backward");
   check_inputs(inputs, options);
   check_saved(outputs, inputs);
   check_tensor(d_out, "d_out", inputs.q.shape(), inputs.q.dtype());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/base/trace.h"
 #include "framework/ops/cross_entropy_cpu.h"
 #include "framework/ops/cross_entropy_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -45,6 +46,7 @@ void check_logits(const char* op, const ConstTensor& logits, const CrossEntropyO
 
 void cross_entropy_statistics(const CrossEntropyStatistics& statistics, Tensor logits, ConstTensor targets,
                               const CrossEntropyOptions& options) {
+  const Span span("cross_entropy_statistics");
   const char* op = "cross_entropy_statistics";
   check_logits(op, logits, options);
   check_statistics(op, statistics, logits.size(0));
@@ -76,6 +78,7 @@ void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, C
 
 void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
                             ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options) {
+  const Span span("cross_entropy_gradient");
   const char* op = "cross_entropy_gradient";
   require_scalar(op, factor, DType::f32);
   check_logits(op, logits, options);

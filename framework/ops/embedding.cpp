@@ -1,5 +1,6 @@
 #include "framework/ops/embedding.h"
 
+#include "framework/base/trace.h"
 #include "framework/ops/embedding_cpu.h"
 #include "framework/ops/embedding_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -21,11 +22,13 @@ void require_lookup(const char* op, const ConstTensor& values, const ConstTensor
 }  // namespace
 
 void embedding_forward(Tensor y, ConstTensor table, ConstTensor ids, int64_t first_id, float factor) {
+  const Span span("embedding_forward");
   require_lookup("embedding_forward", y, table, ids);
   run_twin(device_of(y, table, ids), cpu::embedding_forward, cuda::embedding_forward, y, table, ids, first_id, factor);
 }
 
 void embedding_backward(Tensor d_table, ConstTensor dy, ConstTensor ids, int64_t first_id, float factor) {
+  const Span span("embedding_backward");
   require_lookup("embedding_backward", dy, d_table, ids);
   require(d_table.dtype() == DType::f32, "embedding_backward: a {} gradient, must be fp32", name_of(d_table.dtype()));
   run_twin(device_of(d_table, dy, ids), cpu::embedding_backward, cuda::embedding_backward, d_table, dy, ids, first_id,

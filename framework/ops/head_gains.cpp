@@ -1,5 +1,6 @@
 #include "framework/ops/head_gains.h"
 
+#include "framework/base/trace.h"
 #include "framework/ops/head_gains_cpu.h"
 #include "framework/ops/head_gains_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -18,6 +19,7 @@ void check(const char* name, const ConstTensor& weight, int64_t heads, int64_t w
 }  // namespace
 
 void head_gains(const HeadGains& gains, const HeadGainWeights& weights) {
+  const Span span("head_gains");
   const int64_t H = gains.q.elements(), G = gains.k.elements(), d = weights.head_dim;
   require(G > 0 && H % G == 0 && d > 0, "head_gains: {} query heads for {} key heads of {}", H, G, d);
   for (const Tensor& out : {gains.q, gains.k, gains.scale, gains.bound})

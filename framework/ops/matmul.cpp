@@ -1,5 +1,6 @@
 #include "framework/ops/matmul.h"
 
+#include "framework/base/trace.h"
 #include "framework/ops/elementwise_cpu.h"
 #include "framework/ops/matmul_cpu.h"
 #include "framework/ops/matmul_cuda.h"
@@ -105,6 +106,7 @@ const PackedWeight::Forms& PackedWeight::forms() const {
 }
 
 void linear_forward(Tensor y, ConstTensor x, const PackedWeight& weight, ConstTensor bias) {
+  const Span span("linear_forward");
   for (const ConstTensor& tensor : {ConstTensor(y), x}) require_matrix("linear_forward", tensor);
   const PackedWeight::Forms& forms = weight.forms();
   require_product("linear_forward", y, {x.size(0), x.size(1)}, {weight.columns(), weight.rows()});
@@ -118,6 +120,7 @@ void linear_forward(Tensor y, ConstTensor x, const PackedWeight& weight, ConstTe
 }
 
 void linear_backward_input(Tensor dx, ConstTensor dy, const PackedWeight& weight) {
+  const Span span("linear_backward_input");
   for (const ConstTensor& tensor : {ConstTensor(dx), dy}) require_matrix("linear_backward_input", tensor);
   const PackedWeight::Forms& forms = weight.forms();
   require_product("linear_backward_input", dx, {dy.size(0), dy.size(1)}, {weight.rows(), weight.columns()});
@@ -129,12 +132,14 @@ void linear_backward_input(Tensor dx, ConstTensor dy, const PackedWeight& weight
 }
 
 void linear_backward_weight(Tensor d_weight, ConstTensor dy, ConstTensor x) {
+  const Span span("linear_backward_weight");
   require(d_weight.dtype() == DType::f32, "linear_backward_weight: a {} gradient, must be fp32",
           name_of(d_weight.dtype()));
   matmul(d_weight, dy, x, {.transpose_a = true, .transpose_b = false, .accumulate = true});
 }
 
 void linear_backward_bias(Tensor d_bias, ConstTensor dy) {
+  const Span span("linear_backward_bias");
   require_matrix("linear_backward_bias", dy);
   require_vector("linear_backward_bias", d_bias, dy.size(1));
   const DeviceKind device = device_of(d_bias, dy);

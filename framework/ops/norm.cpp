@@ -1,5 +1,6 @@
 #include "framework/ops/norm.h"
 
+#include "framework/base/trace.h"
 #include "framework/ops/norm_cpu.h"
 #include "framework/ops/norm_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -37,6 +38,7 @@ void check_norm(const char* op, const ConstTensor& x, const NormStatistics& stat
 
 void norm_forward(Tensor y, NormStatistics statistics, ConstTensor x, const NormWeights& weights,
                   const NormOptions& options) {
+  const Span span("norm_forward");
   const char* op = "norm_forward";
   check_norm(op, x, statistics, weights, options);
   check_rows(op, "y", y, x);
@@ -46,6 +48,7 @@ void norm_forward(Tensor y, NormStatistics statistics, ConstTensor x, const Norm
 
 void residual_norm_forward(Tensor y, Tensor sum, NormStatistics statistics, ConstTensor residual, ConstTensor branch,
                            const NormWeights& weights, const NormOptions& options) {
+  const Span span("residual_norm_forward");
   const char* op = "residual_norm_forward";
   check_norm(op, residual, statistics, weights, options);
   check_rows(op, "y", y, residual);
@@ -62,6 +65,7 @@ void residual_norm_forward(Tensor y, Tensor sum, NormStatistics statistics, Cons
 void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, ConstTensor x,
                    const NormStatistics& statistics, const NormWeights& weights, const NormOptions& options,
                    bool accumulate) {
+  const Span span("norm_backward");
   const char* op = "norm_backward";
   check_norm(op, x, statistics, weights, options);
   check_rows(op, "dx", dx, x);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/base/trace.h"
 #include "framework/ops/qk_norm_rope_cpu.h"
 #include "framework/ops/qk_norm_rope_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -94,6 +95,7 @@ void check_d_weight(const char* op, const ConstTensor& d_weight, const ConstTens
 }  // namespace
 
 void qk_norm_partial_statistics(Tensor statistics, const QkNormRopeInputs& inputs, const QkNormRopeOptions& options) {
+  const Span span("qk_norm_partial_statistics");
   const char* op = "qk_norm_partial_statistics";
   require(options.full(), "{}: only a norm over the full width has them", op);
   check_inputs(op, inputs, options);
@@ -120,6 +122,7 @@ void qk_norm_merge_statistics(Tensor merged, ConstTensor gathered, const QkNormR
 
 void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& inputs, ConstTensor statistics,
                           const QkNormRopeOptions& options) {
+  const Span span("qk_norm_rope_forward");
   const char* op = "qk_norm_rope_forward";
   check_inputs(op, inputs, options);
   check_heads(op, q_out, options.heads, inputs.qkv, options);
@@ -132,6 +135,7 @@ void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& in
 
 void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, const QkNormRopeInputs& inputs,
                            ConstTensor statistics, const QkNormRopeOptions& options) {
+  const Span span("qk_norm_backward_sums");
   const char* op = "qk_norm_backward_sums";
   require(options.full(), "{}: only a norm over the full width has them", op);
   check_inputs(op, inputs, options);
@@ -147,6 +151,7 @@ void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, 
 void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_out, ConstTensor dk_out,
                            const QkNormRopeInputs& inputs, ConstTensor statistics, ConstTensor sums,
                            const QkNormRopeOptions& options) {
+  const Span span("qk_norm_rope_backward");
   const char* op = "qk_norm_rope_backward";
   check_inputs(op, inputs, options);
   check_qkv(op, "d_qkv", gradients.d_qkv, options);
@@ -166,6 +171,7 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
 }
 
 void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options) {
+  const Span span("qk_add_mean_squares");
   const char* op = "qk_add_mean_squares";
   check_options(op, options);
   check_qkv(op, "qkv", qkv, options);

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include "framework/base/trace.h"
 #include "framework/tensor/stream_cuda.h"
 #include "framework/tensor/wait_guard.h"
 
@@ -35,6 +36,7 @@ void Stream::Free::operator()(void* native) const {
 
 void Stream::synchronize() const {
   if (!is_cuda(device_)) return;
+  const Span span("waiting for the GPU");
   wait_guarded([&] { return cuda::stream_is_done(device_, native()); });
   cuda::synchronize_stream(device_, native());
 }
@@ -68,6 +70,7 @@ bool Event::done() const {
 
 void Event::synchronize() const {
   if (!native_) return;
+  const Span span("waiting for the GPU");
   wait_guarded([&] { return done(); });
   cuda::synchronize_event(native());
 }

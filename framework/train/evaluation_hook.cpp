@@ -5,6 +5,7 @@
 
 #include "framework/base/log.h"
 #include "framework/base/text.h"
+#include "framework/base/trace.h"
 
 namespace keel::train {
 
@@ -25,6 +26,7 @@ void EvaluationHook::finish(const Progress& progress, const Ending& ending) {
 }
 
 void EvaluationHook::evaluate(int64_t step) {
+  const Span span("evaluation", step);
   const auto evaluated = evaluation_.run(model_, mesh_, times_.interrupted);
   if (!evaluated) return log::info("step {}: the evaluation is left out, since the run is to end", step);
   const EvaluationResult& result = *evaluated;

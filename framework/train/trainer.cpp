@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "framework/base/trace.h"
 #include "framework/ops/qk_clip.h"
 #include "framework/ops/update_gate.h"
 
@@ -23,6 +24,15 @@ class Stopwatch {
 
  private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// What this rank is at, until the scope ends: for the lines of a wait that takes too long, and for traces.
+class Phase {
+ public:
+  Phase(comm::Communicator& world, int64_t step, const char* name) : span_(name, step) { world.stand_at(step, name); }
+
+ private:
+  Span span_;
 };
 
 Outcome outcome_of(Action action) {
@@ -82,7 +92,7 @@ Ending Trainer::run() {
     if (!report_.updated && verdict.action == Action::proceed) verdict = {Action::skip, "a value is not finite"};
     if (!report_.updated) look_closer();
     if (report_.updated) verdict = ask_hooks([&](Hook& hook) { return hook.judge_update(report_); });
-    mesh_.world().stand_at(report_.step, "evaluating and saving");
+    const Phase phase(mesh_.world(), report_.step, "evaluating and saving");
     const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report_, verdict, progress_); });
     const Verdict& last = after.action > verdict.action ? after : verdict;
     const bool over = progress_.step == options_.total_steps;
@@ -126,7 +136,7 @@ void Trainer::run_on_device(Graph& graph, const Work& work) {
 }
 
 void Trainer::draw_batch(StepReport& report) {
-  mesh_.world().stand_at(report.step, "reading the batch");
+  const Phase phase(mesh_.world(), report.step, "reading the batch");
   const std::span<const data::SampleId> rows = own_rows(progress_.samples);
   report.samples = samples_;
   report.first_sample = indices_.front();
@@ -161,7 +171,7 @@ void Trainer::set_numbers(const StepReport& report) {
 }
 
 void Trainer::forward_backward() {
-  mesh_.world().stand_at(progress_.step, "forward and backward");
+  const Phase phase(mesh_.world(), progress_.step, "forward and backward");
   model_.parameters().zero_gradients();
   model_.begin_step();
   nn::StepOptions step;
@@ -179,7 +189,7 @@ void Trainer::forward_backward() {
 }
 
 void Trainer::reduce() {
-  mesh_.world().stand_at(progress_.step, "reducing gradients");
+  const Phase phase(mesh_.world(), progress_.step, "reducing gradients");
   copy(numbers_.own_sums.device, numbers_.sums.device);
   data_parallel_.finish_gradients();
   // Over the whole world, so that one decision is made for all: the ranks of a tensor group bring the same sums.
@@ -214,7 +224,7 @@ void Trainer::observe_heads() {
 
 // Everything that follows from the weights; where the gate is shut, all of it stays as it is.
 void Trainer::update() {
-  mesh_.world().stand_at(progress_.step, "updating weights");
+  const Phase phase(mesh_.world(), progress_.step, "updating weights");
   const Tensor change = numbers_.change.device;
   zero(change);
   optimizer_.step(change, numbers_.rates.device, numbers_.gate.device);

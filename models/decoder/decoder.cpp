@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/base/trace.h"
 #include "framework/ops/elementwise.h"
 #include "framework/tensor/copy.h"
 #include "models/decoder/block_specs.h"
@@ -201,6 +202,7 @@ void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const n
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     nn::TransformerBlock::Inputs in = inputs(layer, batch);
     in.telemetry = attention_telemetry(layer, options);
+    const Span span("block forward", layer);
     blocks_[layer]->forward(stream, in, saved.blocks[layer], context);
     if (options.telemetry) look_at(layer, stream);
   }
@@ -223,6 +225,7 @@ void Decoder::backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, con
   last_->open_backward(d, dx, saved.last);
   complete(first_parameter_[config_.layers]);
   for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
+    const Span span("block backward", layer);
     blocks_[layer]->backward(d, inputs(layer, batch), saved.blocks[layer], {buffer, dx}, context);
     complete(first_parameter_[layer]);
   }

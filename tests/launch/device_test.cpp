@@ -67,6 +67,24 @@ TEST_F(DeviceRuns, ResumedIsUninterruptedAndAnyDeviceReadsTheFile) {
   }
 }
 
+// Between telemetry steps, evaluations and saves the host waits for its GPU once a step, to read the step's numbers;
+// the log does not make it wait. CASES.md R75.
+TEST_F(DeviceRuns, TheHostWaitsOnceAStep) {
+  for (int every : {1, 100}) {
+    const std::string name = fmt::format("log{}", every);
+    const Ended ended =
+        keel(fmt::format("train device.yaml name={} device=cuda log.every={} 'telemetry.trace={{from: 4, steps: 2}}'",
+                         name, every),
+             2);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto all = spans(name, 4, rank);
+      EXPECT_EQ(std::ranges::count(all, "waiting for the GPU", [](const auto& span) { return span["name"]; }), 2);
+      EXPECT_EQ(std::ranges::count(all, "updating weights", [](const auto& span) { return span["name"]; }), 2);
+    }
+  }
+}
+
 // At this rate the loss soon rises, and that is a spike here: the run goes back, on the same GPU, and then gives up.
 TEST_F(DeviceRuns, GoesBackToACheckpoint) {
   const Ended ended = keel(

@@ -54,6 +54,16 @@ class RunFixture : public ::testing::Test {
     return values;
   }
 
+  // Of a rank's trace that begins at this step.
+  std::vector<nlohmann::json> spans(const std::string& run, int step, int rank) {
+    std::vector<nlohmann::json> spans;
+    std::ifstream file(directory_ / "runs" / run / fmt::format("traces/step-{}-rank-{}.json", step, rank));
+    const auto trace = nlohmann::json::parse(file);
+    for (const auto& event : trace.at("traceEvents"))
+      if (event.at("ph") == "X") spans.push_back(event);
+    return spans;
+  }
+
   std::string checkpoint(const std::string& run, int step) {
     return (directory_ / "runs" / run / "checkpoints" / fmt::format("step-{:08}.h5", step)).string();
   }

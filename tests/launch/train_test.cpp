@@ -7,6 +7,7 @@ namespace keel::testing {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class Train : public RunFixture {};
@@ -213,6 +214,32 @@ TEST_F(Train, WritesOnFromPrompts) {
   EXPECT_THAT(samples("one"), HasSubstr(R"({"step":20,"prompt":"the norm","text":")"));
   EXPECT_EQ(samples("four"), samples("one"));
   EXPECT_THAT(ended.ours, Contains(HasSubstr("step 20: the norm")));
+}
+
+// Steps 4 to 6 of both ranks, the save after step 5 with them; a rank's file opens in Chrome's trace viewer.
+TEST_F(Train, RecordsWhereTheTimeOfSomeStepsGoes) {
+  const Ended ended = keel(
+      "train run.yaml name=run train.steps=8 checkpoint.background=false 'telemetry.trace={from: 4, steps: 3}'", 2);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  std::map<std::string, int64_t> first;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::map<std::string, int64_t> count;
+    std::vector<int64_t> passes;
+    for (const auto& span : spans("run", 4, rank)) {
+      ++count[span["name"]];
+      EXPECT_EQ(span["pid"], rank);
+      if (span["name"] == "forward and backward") passes.push_back(span["args"]["index"]);
+    }
+    EXPECT_THAT(passes, ElementsAre(4, 5, 6));
+    const int64_t blocks = 3 * 2 * 2;  // steps, micro-steps of a rank, layers
+    EXPECT_EQ(count["block forward"], blocks);
+    EXPECT_EQ(count["attention_backward"], blocks);
+    EXPECT_EQ(count["save"], 1);
+    EXPECT_GE(count["all_reduce"], 3);
+    EXPECT_GE(count["I/O job"], 1);
+    if (rank == 0) first = count;
+    EXPECT_EQ(count["all_reduce"], first["all_reduce"]);
+  }
 }
 
 // Written in parts by 3 ranks, gone on from by 2, looked at: gains of 1 and g0 = 1/sqrt(d) with d = 8 bound |s| by
