@@ -68,7 +68,7 @@ Timings time_steps(BenchedStep& step, int64_t steps) {
 }
 
 void print_step(const BenchedStep& step, const Timings& timings, double rate) {
-  const nn::ModelCost cost = step.decoder.cost(step.sizes().length);
+  const models::ModelCost cost = step.decoder.cost(step.sizes().length);
   const double seconds = lab::median(timings.totals), tokens_per_second = step.tokens() / seconds;
   const auto [least, most] = std::minmax_element(timings.totals.begin(), timings.totals.end());
   fmt::print(

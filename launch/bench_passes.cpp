@@ -4,6 +4,7 @@
 #include "framework/lab/statistics.h"
 #include "framework/ops/attention.h"
 #include "framework/ops/elementwise.h"
+#include "framework/ops/rope_table.h"
 #include "framework/tensor/copy.h"
 #include "framework/tensor/dispatch.h"
 

@@ -7,6 +7,7 @@
 #include "framework/base/text.h"
 #include "framework/io/files.h"
 #include "launch/convert.h"
+#include "launch/loaded_model.h"
 #include "launch/run_setup.h"
 #include "launch/run_tokenizer.h"
 #include "launch/tokenizer_files.h"
@@ -76,8 +77,7 @@ void run(const ConvertOptions& options) {
   const TypeNames& type = type_named(options.type);
   check_target(options.to);
   io::IoThread io;
-  const FullConfig config =
-      parse_full_config(checkpoints::read_contents(io, options.from).state.config, options.from, {});
+  const FullConfig config = stored_config(io, options.from);
   models::Decoder decoder(config.model);
   const std::optional<int64_t> end_of_text = end_of_text_of_run(config, options.from);
   const std::string json = models::hugging_face_config(config.model, type.theirs, end_of_text);

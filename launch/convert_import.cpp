@@ -64,11 +64,11 @@ void import_model(const ConvertOptions& options, comm::World& world) {
   const checkpoints::RunState state{.config = config.text(),
                                     .environment = environment_text(world, {}, {world.size(), 1, 1}),
                                     .data_fingerprint = "none",
-                                    .qk_norm = qk_norm_text(config.model),
+                                    .qk_norm = models::qk_norm_text(config.model),
                                     .hooks = "{}",
                                     .weights_only = true};
   io::IoThread io;
-  const int64_t bytes = checkpoints::write_checkpoint(world.all(), io, {decoder.parameters(), nullptr, false}, state,
+  const int64_t bytes = checkpoints::write_checkpoint(world.all(), io, {decoder.parameters()}, state,
                                                       {.path = options.to, .io_comm = world.io_comm()});
   log::info("{}: {} parameters, {}{}", options.to, human_count(double(decoder.cost(1).parameters)),
             human_bytes(double(bytes)),

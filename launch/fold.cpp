@@ -15,15 +15,14 @@ FullConfig folded_config(const FullConfig& config, const std::string& path) {
   const models::QkNormConfig& qk = config.model.attention.qk_norm;
   if (qk.kind == ops::QkNormKind::none) throw input_error("{} has no QK-Norm: there are no gains to fold into", path);
   if (qk.layers != models::QkLayers::all) throw input_error("{}: qk_norm.layers leaves layers without gains", path);
-  FullConfig folded = config;
-  models::AttentionConfig& attention = folded.model.attention;
+  models::DecoderConfig folded = config.model;
+  models::AttentionConfig& attention = folded.attention;
   attention.qk_norm.weight = nn::QkWeight::per_head;
   attention.qk_norm.zero_centered = false;
   attention.qk_norm.weight_init = 1;
   attention.qk_norm.clip_weight = {};
   attention.logit_scale = {.kind = models::ScaleKind::fixed};
-  folded.run.model = config::to_node(folded.model);
-  return parse_full_config(folded.text(), path, {});
+  return with_model(config, folded, path);
 }
 
 // Gains of one side as they act, [heads, d]: shared or absent ones spread out, 1 + w as one number.
@@ -76,7 +75,7 @@ class Fold {
 }  // namespace
 
 void fold_scale(const std::string& from, const std::string& to, comm::World& world) {
-  const FullConfig config = stored_config(from, {});
+  const FullConfig config = stored_config(world, from);
   LoadedState source(world, config, {1, 1}, false), target(world, folded_config(config, to), {1, 1}, false);
   source.read(from);
   target.take(source);

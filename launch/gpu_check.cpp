@@ -61,7 +61,7 @@ json train(const Shape& shape, int64_t steps, double product_rate, Device device
   std::vector<double> seconds;
   for (int64_t i = 1; i < steps; ++i) seconds.push_back(step.run(false).total());
   const double usual = lab::median(seconds), last = step.loss(), rate = step.tokens() / usual;
-  const nn::ModelCost cost = step.decoder.cost(shape.length);
+  const models::ModelCost cost = step.decoder.cost(shape.length);
   const double operations = cost.operations_causal();
   if (!(last < first))
     throw Error(ErrorKind::internal, fmt::format("{}: the loss went from {} to {} over {} steps on the "

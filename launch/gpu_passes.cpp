@@ -15,6 +15,7 @@
 #include "framework/ops/matmul.h"
 #include "framework/ops/norm.h"
 #include "framework/ops/qk_norm_rope.h"
+#include "framework/ops/rope_table.h"
 #include "framework/tensor/copy.h"
 
 namespace keel {

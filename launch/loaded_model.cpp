@@ -7,15 +7,6 @@
 namespace keel {
 namespace {
 
-// The config that the checkpoint stores, read on rank 0 and told to all.
-FullConfig stored_config(comm::World& world, const LoadOptions& options) {
-  const std::string text = world.on_rank_0([&] {
-    io::IoThread io;
-    return checkpoints::read_contents(io, options.path).state.config;
-  });
-  return parse_full_config(text, options.path, options.overrides);
-}
-
 // Once the sizes are known to divide: what can be refused is refused before a device is touched.
 Device device_for(comm::World& world, const LoadOptions& options, const FullConfig& config) {
   if (world.size() % options.tensor != 0)
@@ -33,17 +24,20 @@ train::BatchSizes sizes_of(const FullConfig& config, const LoadOptions& options)
 
 }  // namespace
 
-std::string qk_norm_text(const models::DecoderConfig& model) {
-  const config::Node qk = config::to_node(model)["attention"]["qk_norm"];
-  if (qk["kind"].text() == "none") return "none";
-  std::string text = qk["kind"].text();
-  for (const char* key : {"scope", "weight", "zero_centered", "placement", "layers"})
-    text += fmt::format(", {} {}", key, qk[key].text());
-  return text;
+FullConfig stored_config(io::IoThread& io, const std::string& path, std::span<const std::string> overrides) {
+  return parse_full_config(checkpoints::read_contents(io, path).state.config, path, overrides);
+}
+
+FullConfig stored_config(comm::World& world, const std::string& path, std::span<const std::string> overrides) {
+  const std::string text = world.on_rank_0([&] {
+    io::IoThread io;
+    return checkpoints::read_contents(io, path).state.config;
+  });
+  return parse_full_config(text, path, overrides);
 }
 
 LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
-    : config(stored_config(world, options)),
+    : config(stored_config(world, options.path, options.overrides)),
       sizes(sizes_of(config, options)),
       device(device_for(world, options, config)),
       mesh(world.all(), options.tensor),
@@ -53,7 +47,7 @@ LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
   checkpoints::together(world.all(), [&] {
     io::IoThread io;
     step = checkpoints::read_contents(io, options.path).state.progress.step;
-    checkpoints::read_tensors(io, options.path, {decoder.parameters(), nullptr, false}, qk_norm_text(config.model));
+    checkpoints::read_tensors(io, options.path, {decoder.parameters()}, models::qk_norm_text(config.model));
   });
   decoder.parameters().round_to_compute();
   decoder.refresh();

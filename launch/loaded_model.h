@@ -8,9 +8,10 @@
 
 namespace keel {
 
-// The QK-Norm variant in words, which a checkpoint records and loading compares: "rms, scope head, weight per_head,
-// ...".
-std::string qk_norm_text(const models::DecoderConfig& model);
+// The config that a checkpoint holds, with overrides.
+FullConfig stored_config(io::IoThread& io, const std::string& path, std::span<const std::string> overrides = {});
+// The same, read on rank 0 and told to all. Collective.
+FullConfig stored_config(comm::World& world, const std::string& path, std::span<const std::string> overrides = {});
 
 struct LoadOptions {
   std::string path;

@@ -18,11 +18,6 @@ void copy_values(const Tensor& to, const Tensor& from) {
 
 }  // namespace
 
-FullConfig stored_config(const std::string& path, const std::vector<std::string>& overrides) {
-  io::IoThread io;
-  return parse_full_config(checkpoints::read_contents(io, path).state.config, path, overrides);
-}
-
 LoadedState::LoadedState(comm::World& world, FullConfig full, nn::BatchShape batch, bool training)
     : config(std::move(full)), mesh(world.all(), 1), group(mesh.tensor()), decoder(config.model), world_(world) {
   if (world.size() > 1) throw input_error("a checkpoint is changed by one rank: start without mpirun");
@@ -34,7 +29,7 @@ void LoadedState::read(const std::string& path) {
   io::IoThread io;
   run = checkpoints::read_contents(io, path).state;
   checkpoints::read_tensors(io, path, {decoder.parameters(), has_moments() ? &*optimizer_ : nullptr, false},
-                            qk_norm_text(config.model));
+                            models::qk_norm_text(config.model));
   decoder.parameters().round_to_compute();
   decoder.refresh();
 }
@@ -42,7 +37,7 @@ void LoadedState::read(const std::string& path) {
 void LoadedState::take(const LoadedState& other) {
   run = other.run;
   run.config = config.text();
-  run.qk_norm = qk_norm_text(config.model);
+  run.qk_norm = models::qk_norm_text(config.model);
   run.probe = {};  // the loss that it holds is the other model's
   auto& from = const_cast<LoadedState&>(other).decoder.parameters();
   for (nn::Parameter& parameter : decoder.parameters().all())

@@ -7,9 +7,6 @@
 
 namespace keel {
 
-// The config that a checkpoint holds.
-FullConfig stored_config(const std::string& path, const std::vector<std::string>& overrides);
-
 class LoadedState {
  public:
   // `training`: with memory for forward and backward of micro-batches of `batch`; moments where the checkpoint has

@@ -25,7 +25,7 @@ std::string percent(double part, double whole) {
 
 void print_parameters(const FullConfig& config) {
   models::Decoder decoder(config.model);
-  const nn::ModelCost cost = decoder.cost(config.run.data.sequence_length);
+  const models::ModelCost cost = decoder.cost(config.run.data.sequence_length);
   int64_t scales = 0;
   for (const nn::Parameter& parameter : decoder.parameters().all())
     if (parameter.spec.name.ends_with("logit_scale.weight")) scales += parameter.spec.shape.elements();

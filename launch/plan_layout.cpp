@@ -61,9 +61,9 @@ double packed_bytes(Rehearsal& rehearsal, const PlanDevice& device, DType type) 
   if (device.gpu) return 0;
   constexpr int64_t kSize = 512;
   const OwnedTensor weight({kSize, kSize}, type);
-  ops::PackedWeight probe;
-  probe.refresh(weight);
-  const double share = double(probe.size_bytes()) / double(kSize * kSize);
+  ops::PackedWeight sample;
+  sample.refresh(weight);
+  const double share = double(sample.size_bytes()) / double(kSize * kSize);
   return share * double(rehearsal.decoder.cost(1).product_parameters) / double(rehearsal.group.size());
 }
 
@@ -156,7 +156,7 @@ void add_exchanges(const FullConfig& config, LayoutPlan& plan, Rehearsal& one) {
 
 void add_time(const FullConfig& config, const PlanDevice& device, LayoutPlan& plan, Rehearsal& one) {
   const double tokens = double(plan.rows * config.run.data.sequence_length), t = double(plan.tensor);
-  const nn::ModelCost cost = one.decoder.cost(config.run.data.sequence_length);
+  const models::ModelCost cost = one.decoder.cost(config.run.data.sequence_length);
   plan.time.products = tokens * cost.operations_causal() / t / device.product_rate(activation_type(config));
   // Every micro-step reads the weights three times and moves its activations about three times; the update reads and
   // writes masters, gradients and moments once.

@@ -10,14 +10,6 @@
 namespace keel {
 namespace {
 
-// The config with another attention, read again so that every rule holds.
-FullConfig changed_config(const FullConfig& config, const models::AttentionConfig& attention, const std::string& path) {
-  FullConfig changed = config;
-  changed.model.attention = attention;
-  changed.run.model = config::to_node(changed.model);
-  return parse_full_config(changed.text(), path, {});
-}
-
 void check_change(const std::string& change) {
   if (change == "qk_norm=rms") return;
   if (change == "qk_norm=none")
@@ -29,11 +21,11 @@ void check_change(const std::string& change) {
 
 FullConfig retrofitted_config(const FullConfig& config, const std::string& path) {
   if (config.model.attention.qk_norm.kind != ops::QkNormKind::none)
-    throw input_error("{} has QK-Norm already: {}", path, qk_norm_text(config.model));
-  models::AttentionConfig attention = config.model.attention;
-  attention.qk_norm = {};                                     // rms, scope head, a gain per head
-  attention.logit_scale.kind = models::ScaleKind::automatic;  // per head where there is a norm
-  return changed_config(config, attention, path);
+    throw input_error("{} has QK-Norm already: {}", path, models::qk_norm_text(config.model));
+  models::DecoderConfig model = config.model;
+  model.attention.qk_norm = {};                                     // rms, scope head, a gain per head
+  model.attention.logit_scale.kind = models::ScaleKind::automatic;  // per head where there is a norm
+  return with_model(config, model, path);
 }
 
 // One pass over text: layer by layer what attention was given.
@@ -107,7 +99,7 @@ void retrofit(const RetrofitOptions& options, comm::World& world) {
   check_change(options.change);
   std::vector<std::string> overrides = {"precision=fp32", "model.recompute=none"};
   if (!options.data.empty()) overrides.push_back("data.valid=" + options.data);
-  const FullConfig before = stored_config(options.from, overrides);
+  const FullConfig before = stored_config(world, options.from, overrides);
   const data::Dataset text = open_validation_data(before);
   const nn::BatchShape batch{1, before.run.data.sequence_length};
   LoadedState source(world, before, batch, true);
@@ -116,7 +108,7 @@ void retrofit(const RetrofitOptions& options, comm::World& world) {
   target.decoder.parameters().initialise(uint64_t(before.run.seed));
   target.take(source);
   // What the file says is the run's own config, not this start's.
-  target.run.config = retrofitted_config(stored_config(options.from, {}), options.to).text();
+  target.run.config = retrofitted_config(stored_config(world, options.from), options.to).text();
   const double loss_before = loss_of(source, text);
   double divergence = 0;
   if (options.calibrate) {

@@ -63,6 +63,11 @@ FullConfig parse_full_config(const std::string& text, const std::string& name, s
   return read_full_config(config::with_overrides(config::parse(text, name), overrides));
 }
 
+FullConfig with_model(FullConfig config, const models::DecoderConfig& model, const std::string& name) {
+  config.run.model = config::to_node(model);
+  return parse_full_config(config.text(), name, {});
+}
+
 FullConfig with_fallback(const FullConfig& config, int64_t taken) {
   if (taken == 0) return config;
   if (taken > int64_t(config.run.stability.fallbacks.size()))

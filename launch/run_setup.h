@@ -27,6 +27,8 @@ FullConfig read_full_config(const config::Node& root);
 // From a stored text, with overrides.
 FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides);
 
+// With another model, read again so that every rule holds; errors name `name`.
+FullConfig with_model(FullConfig config, const models::DecoderConfig& model, const std::string& name);
 // With the `taken`-th of stability.fallbacks laid over it, counted from 1; 0: as it is.
 FullConfig with_fallback(const FullConfig& config, int64_t taken);
 

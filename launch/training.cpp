@@ -147,7 +147,7 @@ void TrainingRun::claim_directory() {
 }
 
 void TrainingRun::announce() {
-  const nn::ModelCost cost = decoder_.cost(sizes_.length);
+  const models::ModelCost cost = decoder_.cost(sizes_.length);
   log::info("{}: {} parameters ({} in QK-Norm), {} ranks = tensor {} x data {}, {} threads each, {}", config_.run.name,
             human_count(double(cost.parameters)), human_count(double(cost.qk_norm_parameters)), world_.size(),
             layout_.tensor, layout_.data, world_.threads(), name_of(activation_type(config_)));
@@ -173,7 +173,7 @@ double peak_rate(DType type, Device device) {
 }
 
 train::Throughput TrainingRun::throughput() {
-  const nn::ModelCost cost = decoder_.cost(sizes_.length);
+  const models::ModelCost cost = decoder_.cost(sizes_.length);
   return {
       .operations_full = cost.operations_full(),
       .operations_causal = cost.operations_causal(),
@@ -214,7 +214,7 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
       .config = config_.text(),
       .environment = environment_,
       .data_fingerprint = training_data_.fingerprint_text(uint64_t(config_.run.seed)),
-      .qk_norm = qk_norm_text(config_.model),
+      .qk_norm = models::qk_norm_text(config_.model),
       .probe_tolerance = [this](const std::string& stored) { return probe_tolerance(stored, config_); },
       .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); },
       .compare_environments = [this](const std::string& stored) { return environment_changes(stored, environment_); },
@@ -239,7 +239,7 @@ std::optional<std::string> TrainingRun::find(checkpoints::CheckpointHook& checkp
 void TrainingRun::take_weights(const std::string& path) {
   checkpoints::together(world_.all(), [&] {
     check_same_model(checkpoints::read_contents(io_, path).state.config, path, config_);
-    checkpoints::read_tensors(io_, path, {decoder_.parameters(), nullptr, false}, qk_norm_text(config_.model));
+    checkpoints::read_tensors(io_, path, {decoder_.parameters()}, models::qk_norm_text(config_.model));
   });
   log::info("beginning with the weights of {}", path);
 }

@@ -6,6 +6,7 @@
 
 #include "framework/base/text.h"
 #include "framework/lab/comparison.h"
+#include "framework/lab/findings.h"
 
 namespace keel::lab {
 namespace {

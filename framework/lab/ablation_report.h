@@ -9,10 +9,4 @@ namespace keel::lab {
 // Reads the runs of finished cells for curves over steps. `config` is shown as it is.
 Page ablation_report(const Ablation& ablation, const std::string& config);
 
-// What was shown, and what was not: two sentences that follow from the numbers.
-struct Findings {
-  std::string shown, not_shown;
-};
-Findings findings(const Ablation& ablation);
-
 }  // namespace keel::lab

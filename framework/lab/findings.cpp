@@ -1,7 +1,8 @@
 // Two sentences from the numbers of an ablation, by fixed rules: no adjective that a number does not carry.
+#include "framework/lab/findings.h"
+
 #include <algorithm>
 
-#include "framework/lab/ablation_report.h"
 #include "framework/lab/comparison.h"
 
 namespace keel::lab {

@@ -34,8 +34,8 @@ ops::AttentionOptions Attention::options() const {
   return {.causal = spec.causal, .window = spec.window, .softcap = float(spec.softcap)};
 }
 
-ops::AttentionInputs Attention::inputs(const Saved& saved, const Positions& positions, BatchShape batch) const {
-  const int64_t B = batch.sequences, T = batch.length, d = spec.head_dim;
+ops::AttentionInputs Attention::heads_of(const Saved& saved, const Inputs& in) const {
+  const int64_t B = in.batch.sequences, T = in.batch.length, d = spec.head_dim;
   // v stays in the QKV product: its last G*d columns.
   const int64_t width = (heads() + 2 * kv_heads()) * d;
   ConstTensor heads_of_rows = saved.qkv.reshaped({B, T, heads() + 2 * kv_heads(), d});
@@ -44,38 +44,37 @@ ops::AttentionInputs Attention::inputs(const Saved& saved, const Positions& posi
           .k = saved.k.reshaped({B, T, kv_heads(), d}),
           .v = heads_of_rows.slice(2, heads() + kv_heads(), heads() + 2 * kv_heads()),
           .scale = saved.scale,
-          .first_key = positions.first_key};
+          .first_key = in.positions.first_key};
 }
 
-void Attention::forward_heads(Tensor x, const Positions& positions, BatchShape batch, Saved& saved,
-                              const AttentionTelemetry& telemetry, Context& context) const {
-  const int64_t n = batch.tokens(), d = spec.head_dim;
+void Attention::forward_heads(Tensor x, const Inputs& in, Saved& saved, Context& context) const {
+  const AttentionTelemetry& telemetry = in.telemetry;
+  const int64_t B = in.batch.sequences, T = in.batch.length, n = B * T, d = spec.head_dim;
   saved.qkv = context.saved.take({n, qkv.outputs()}, context.activation);
   saved.q = context.saved.take({n, heads(), d}, context.activation);
   saved.k = context.saved.take({n, kv_heads(), d}, context.activation);
   saved.scale = context.saved.take({heads()}, DType::f32);
   saved.out = context.saved.take({n, heads() * d}, context.activation);
-  saved.log_sum_exp = context.saved.take({batch.sequences, heads(), batch.length}, DType::f32);
+  saved.log_sum_exp = context.saved.take({B, heads(), T}, DType::f32);
 
   qkv.forward(saved.qkv, x, context);
   if (telemetry.q_squares.defined())
     ops::qk_add_mean_squares(telemetry.q_squares, telemetry.k_squares, saved.qkv, qk_norm.pass());
-  qk_norm.forward(saved.q, saved.k, saved.qkv, positions, saved.qk_norm, context);
+  qk_norm.forward(saved.q, saved.k, saved.qkv, in.positions, saved.qk_norm, context);
   if (telemetry.observer)
-    telemetry.observer->look_at_heads(telemetry.layer, saved.q, saved.k, positions.first_key, spec.window);
+    telemetry.observer->look_at_heads(telemetry.layer, saved.q, saved.k, in.positions.first_key, spec.window);
   ops::logit_scale_forward(saved.scale, logit_scale ? logit_scale->compute : Tensor(), float(spec.initial_scale));
   ops::AttentionOptions wanted = options();
   wanted.want_entropy = telemetry.entropy.defined();
   wanted.first_sequence = telemetry.first_sequence;
-  Tensor out = saved.out.reshaped({batch.sequences, batch.length, heads(), d});
+  Tensor out = saved.out.reshaped({B, T, heads(), d});
   ops::attention_forward(
       {out, saved.log_sum_exp, telemetry.largest_logit, telemetry.entropy, telemetry.largest_logit_place},
-      inputs(saved, positions, batch), wanted);
+      heads_of(saved, in), wanted);
 }
 
-void Attention::forward(Tensor y, Tensor x, const Positions& positions, BatchShape batch, Saved& saved,
-                        const AttentionTelemetry& telemetry, Context& context) const {
-  forward_heads(x, positions, batch, saved, telemetry, context);
+void Attention::forward(Tensor y, Tensor x, const Inputs& in, Saved& saved, Context& context) const {
+  forward_heads(x, in, saved, context);
   output.forward(y, saved.out, context);
 }
 
@@ -90,10 +89,9 @@ void Attention::observe_gains(const ops::HeadGains& gains, double bound_factor) 
                           .factor = float(bound_factor)});
 }
 
-void Attention::backward(Tensor dx, Tensor dy, Tensor x, const Positions& positions, BatchShape batch,
-                         const Saved& saved, Context& context) const {
-  const int64_t n = batch.tokens(), d = spec.head_dim, H = heads(), G = kv_heads();
-  const int64_t B = batch.sequences, T = batch.length;
+void Attention::backward(Tensor dx, Tensor dy, Tensor x, const Inputs& in, const Saved& saved, Context& context) const {
+  const int64_t B = in.batch.sequences, T = in.batch.length, n = B * T;
+  const int64_t d = spec.head_dim, H = heads(), G = kv_heads();
   auto scope = context.scratch.scope();
   Tensor d_out = context.scratch.take({n, H * d}, context.activation);
   Tensor d_qkv = context.scratch.take_rows(n, (H + 2 * G) * d, context.activation);
@@ -106,9 +104,9 @@ void Attention::backward(Tensor dx, Tensor dy, Tensor x, const Positions& positi
   Tensor dv = d_qkv.reshaped({B, T, H + 2 * G, d}).slice(2, H + G, H + 2 * G);
   ops::attention_backward({dq.reshaped({B, T, H, d}), dk.reshaped({B, T, G, d}), dv, d_scale},
                           d_out.reshaped({B, T, H, d}), {saved.out.reshaped({B, T, H, d}), saved.log_sum_exp, {}, {}},
-                          inputs(saved, positions, batch), options());
+                          heads_of(saved, in), options());
   if (logit_scale) ops::logit_scale_backward(logit_scale->gradient, d_scale, float(spec.initial_scale));
-  qk_norm.backward(d_qkv, dq, dk, saved.qkv, positions, saved.qk_norm, context);
+  qk_norm.backward(d_qkv, dq, dk, saved.qkv, in.positions, saved.qk_norm, context);
   qkv.backward(dx, d_qkv, x, context);
 }
 

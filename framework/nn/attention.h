@@ -70,13 +70,18 @@ class Attention {
 
   void refresh();
 
+  // What a micro-batch brings beside x. Backward reads no telemetry.
+  struct Inputs {
+    Positions positions;
+    BatchShape batch;
+    AttentionTelemetry telemetry = {};
+  };
+
   // Up to the output product; recomputation stops there.
-  void forward_heads(Tensor x, const Positions& positions, BatchShape batch, Saved& saved,
-                     const AttentionTelemetry& telemetry, Context& context) const;
-  void forward(Tensor y, Tensor x, const Positions& positions, BatchShape batch, Saved& saved,
-               const AttentionTelemetry& telemetry, Context& context) const;
-  void backward(Tensor dx, Tensor dy, Tensor x, const Positions& positions, BatchShape batch, const Saved& saved,
-                Context& context) const;
+  void forward_heads(Tensor x, const Inputs& in, Saved& saved, Context& context) const;
+  void forward(Tensor y, Tensor x, const Inputs& in, Saved& saved, Context& context) const;
+  // dx is overwritten; x is forward's.
+  void backward(Tensor dx, Tensor dy, Tensor x, const Inputs& in, const Saved& saved, Context& context) const;
 
   // What bounds the logits of the next forward pass; bound_factor: HeadGainWeights::factor.
   void observe_gains(const ops::HeadGains& gains, double bound_factor) const;
@@ -93,7 +98,7 @@ class Attention {
   RowParallelLinear output;
 
  private:
-  ops::AttentionInputs inputs(const Saved& saved, const Positions& positions, BatchShape batch) const;
+  ops::AttentionInputs heads_of(const Saved& saved, const Inputs& in) const;
   ops::AttentionOptions options() const;
 };
 

@@ -6,7 +6,7 @@
 // token, four with label smoothing.
 #pragma once
 
-#include "framework/nn/layer.h"
+#include "framework/nn/context.h"
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/matmul.h"
 

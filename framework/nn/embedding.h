@@ -4,7 +4,7 @@
 // E may be split over the group by rows of the vocabulary: each rank looks up its own ids, the group adds.
 #pragma once
 
-#include "framework/nn/layer.h"
+#include "framework/nn/context.h"
 
 namespace keel::nn {
 

@@ -2,7 +2,7 @@
 // Several weights that lie side by side (q, k, v; gate, up) make one product: their rows, stacked, are W.
 #pragma once
 
-#include "framework/nn/layer.h"
+#include "framework/nn/context.h"
 #include "framework/ops/matmul.h"
 
 namespace keel::nn {

@@ -38,18 +38,6 @@ struct StepOptions {
   std::function<void(size_t)> gradients_complete;
 };
 
-// What a model costs and consists of, for throughput and memory reports.
-struct ModelCost {
-  int64_t parameters = 0;          // logical
-  int64_t product_parameters = 0;  // in matrix products, without the embedding table (a tied head counts)
-  int64_t qk_norm_parameters = 0;
-  double attention_operations = 0;  // 12 * L * H * d * T: forward and backward, per token, uncausal
-
-  // Floating-point operations of a token, forward and backward.
-  double operations_full() const { return 6.0 * double(product_parameters) + attention_operations; }
-  double operations_causal() const { return 6.0 * double(product_parameters) + attention_operations / 2; }
-};
-
 class Model {
  public:
   virtual ~Model() = default;
@@ -62,19 +50,14 @@ class Model {
   // Accumulates gradients and sums ([4] fp64 where the model lies: ops::CrossEntropySums). Sums are this rank's; equal
   // on the ranks of a tensor group.
   virtual void forward_backward(Tensor sums, const TokenBatch& batch, const StepOptions& options) = 0;
+  // Adds to sums; no gradients.
   virtual void evaluate(Tensor sums, const TokenBatch& batch) = 0;
-  // The next token's logits after each sequence's last token: [B, vocabulary of this rank] fp32.
-  virtual void next_logits(Tensor logits, const TokenBatch& batch) = 0;
+  // Of the step that the last begin_step() began.
   virtual const ModelTelemetry& telemetry() const = 0;
-
-  virtual ModelCost cost(int64_t length) const = 0;
   // After an update of the master weights and before they are rounded and shared: keeps gains and scales within the
   // config's bounds, and with factors [L, H of this rank] (QKNORM.md section 6, QK-clip) scales what bounds each head's
   // logits. Returns whether it may have changed weights that have a rounded copy.
   virtual bool clip_weights(ConstTensor factors) = 0;
-  // What a real step takes from the two arenas, and packed weights.
-  virtual int64_t activation_bytes() const = 0;
-  virtual int64_t packed_bytes() const = 0;
 };
 
 }  // namespace keel::nn

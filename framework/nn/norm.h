@@ -1,7 +1,7 @@
 // y = norm(x) * gain (+ bias)     x, y [n, D]; RMS or layer norm, framework/ops/norm.h gives the formula.
 #pragma once
 
-#include "framework/nn/layer.h"
+#include "framework/nn/context.h"
 #include "framework/ops/norm.h"
 
 namespace keel::nn {

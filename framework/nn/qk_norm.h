@@ -4,7 +4,7 @@
 // the tensor group, forward and backward (QKNORM.md section 5).
 #pragma once
 
-#include "framework/nn/layer.h"
+#include "framework/nn/context.h"
 #include "framework/ops/qk_norm_rope.h"
 
 namespace keel::nn {

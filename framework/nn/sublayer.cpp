@@ -10,7 +10,7 @@ Sublayer::Sublayer(ParameterSet& parameters, const std::string& name, int64_t wi
   if (placement != NormPlacement::pre) after_.emplace(parameters, name + "_post_norm", width, norm);
 }
 
-Tensor Sublayer::open(Stream& stream, Saved& saved, Context& context) const {
+Tensor Sublayer::open(ResidualStream& stream, Saved& saved, Context& context) const {
   const Shape shape = stream.residual.shape();
   saved.residual = stream.pending ? context.saved.take(shape, stream.residual.dtype()) : stream.residual;
   const bool same = !before_ && stream.residual.dtype() == context.activation;
@@ -26,12 +26,12 @@ Tensor Sublayer::open(Stream& stream, Saved& saved, Context& context) const {
   return saved.x;
 }
 
-Tensor Sublayer::output(const Stream& stream, Saved& saved, Context& context) const {
+Tensor Sublayer::output(const ResidualStream& stream, Saved& saved, Context& context) const {
   if (!after_) return stream.branch;
   return saved.y = context.saved.take(stream.branch.shape(), context.activation);
 }
 
-void Sublayer::close(Stream& stream, Saved& saved, Context& context) const {
+void Sublayer::close(ResidualStream& stream, Saved& saved, Context& context) const {
   if (after_) after_->forward(stream.branch, saved.y, saved.after, context);
   stream.pending = true;
 }

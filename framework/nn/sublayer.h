@@ -16,7 +16,7 @@ namespace keel::nn {
 
 enum class NormPlacement { pre, post, sandwich };
 
-struct Stream {
+struct ResidualStream {
   Tensor residual;       // r [n, D], in the residual type
   Tensor branch;         // b [n, D], in the activations' type
   bool pending = false;  // whether b waits to be added; not at the start of the model
@@ -36,11 +36,11 @@ class Sublayer {
   };
 
   // Adds the pending branch and gives f's input.
-  Tensor open(Stream& stream, Saved& saved, Context& context) const;
+  Tensor open(ResidualStream& stream, Saved& saved, Context& context) const;
   // Where f writes its output: the stream's branch itself, or what the norm after reads.
-  Tensor output(const Stream& stream, Saved& saved, Context& context) const;
+  Tensor output(const ResidualStream& stream, Saved& saved, Context& context) const;
   // Makes f's output the pending branch.
-  void close(Stream& stream, Saved& saved, Context& context) const;
+  void close(ResidualStream& stream, Saved& saved, Context& context) const;
 
   // dy, the gradient of f's output, from the stream's gradient d. `buffer` [n, D] in the activations' type.
   Tensor close_backward(Tensor buffer, Tensor d, const Saved& saved) const;

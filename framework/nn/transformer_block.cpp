@@ -18,12 +18,12 @@ void TransformerBlock::refresh() {
   mlp.refresh();
 }
 
-void TransformerBlock::forward(Stream& stream, const Inputs& inputs, Saved& saved, Context& context) const {
+void TransformerBlock::forward(ResidualStream& stream, const Inputs& inputs, Saved& saved, Context& context) const {
   if (spec.recompute != Recompute::block) return forward_parts(stream, inputs, saved, context);
   saved.in = stream;
   saved.in.branch = context.saved.take(stream.branch.shape(), context.activation);
   if (stream.pending) ops::convert(saved.in.branch, stream.branch);
-  Stream out = stream;
+  ResidualStream out = stream;
   out.residual = context.saved.take(stream.residual.shape(), stream.residual.dtype());
   {
     auto scope = context.saved.scope();
@@ -33,14 +33,14 @@ void TransformerBlock::forward(Stream& stream, const Inputs& inputs, Saved& save
   stream.residual = out.residual;
 }
 
-void TransformerBlock::forward_parts(Stream& stream, const Inputs& inputs, Saved& saved, Context& context) const {
+void TransformerBlock::forward_parts(ResidualStream& stream, const Inputs& inputs, Saved& saved,
+                                     Context& context) const {
   Tensor x = attention_stream.open(stream, saved.attention_stream, context);
   Tensor y = attention_stream.output(stream, saved.attention_stream, context);
-  if (spec.recompute == Recompute::attention) {
-    auto scope = context.saved.scope();
-    attention.forward(y, x, inputs.positions, inputs.batch, saved.attention, inputs.telemetry, context);
-  } else {
-    attention.forward(y, x, inputs.positions, inputs.batch, saved.attention, inputs.telemetry, context);
+  {
+    std::optional<Arena::Scope> given_back;  // what backward computes again
+    if (spec.recompute == Recompute::attention) given_back.emplace(context.saved);
+    attention.forward(y, x, inputs, saved.attention, context);
   }
   if (mlp_stream) {
     attention_stream.close(stream, saved.attention_stream, context);
@@ -61,10 +61,8 @@ void TransformerBlock::backward(Tensor d, const Inputs& inputs, Saved& saved, st
                                 Context& context) const {
   auto scope = context.saved.scope();  // what is computed again ends with this block
   if (spec.recompute == Recompute::block) {
-    Stream again = saved.in;
-    Inputs quiet = inputs;
-    quiet.telemetry = {};
-    forward_parts(again, quiet, saved, context);
+    ResidualStream again = saved.in;
+    forward_parts(again, {inputs.positions, inputs.batch}, saved, context);
   }
   auto [dy_buffer, dx] = buffers;
   if (mlp_stream) {
@@ -88,8 +86,8 @@ void TransformerBlock::attention_backward(Tensor dx, Tensor dy, const Inputs& in
                                           Context& context) const {
   auto scope = context.saved.scope();
   if (spec.recompute == Recompute::attention)
-    attention.forward_heads(saved.attention_stream.x, inputs.positions, inputs.batch, saved.attention, {}, context);
-  attention.backward(dx, dy, saved.attention_stream.x, inputs.positions, inputs.batch, saved.attention, context);
+    attention.forward_heads(saved.attention_stream.x, {inputs.positions, inputs.batch}, saved.attention, context);
+  attention.backward(dx, dy, saved.attention_stream.x, inputs, saved.attention, context);
 }
 
 }  // namespace keel::nn

@@ -29,21 +29,17 @@ class TransformerBlock {
   TransformerBlock(ParameterSet& parameters, const BlockSpec& spec);
 
   struct Saved {
-    Stream in;  // recompute block: forward's input, with a copy of the branch
+    ResidualStream in;  // recompute block: forward's input, with a copy of the branch
     Sublayer::Saved attention_stream;
     Attention::Saved attention;
     Sublayer::Saved mlp_stream;
     FeedForward::Saved mlp;
   };
 
-  struct Inputs {
-    Positions positions;
-    BatchShape batch;
-    AttentionTelemetry telemetry;
-  };
+  using Inputs = Attention::Inputs;
 
   void refresh();
-  void forward(Stream& stream, const Inputs& inputs, Saved& saved, Context& context) const;
+  void forward(ResidualStream& stream, const Inputs& inputs, Saved& saved, Context& context) const;
   // d [n, D] in the residual type: the stream's gradient, from after the block to before it, in place. `buffers` are
   // two tensors [n, D] in the activations' type.
   void backward(Tensor d, const Inputs& inputs, Saved& saved, std::array<Tensor, 2> buffers, Context& context) const;
@@ -57,7 +53,7 @@ class TransformerBlock {
   FeedForward mlp;
 
  private:
-  void forward_parts(Stream& stream, const Inputs& inputs, Saved& saved, Context& context) const;
+  void forward_parts(ResidualStream& stream, const Inputs& inputs, Saved& saved, Context& context) const;
   void attention_backward(Tensor dx, Tensor dy, const Inputs& inputs, Saved& saved, Context& context) const;
 };
 

@@ -11,9 +11,9 @@
 #include "framework/ops/logit_scale_cuda.h"
 #include "framework/ops/matmul_cuda.h"
 #include "framework/ops/norm_cuda.h"
-#include "framework/ops/probe_cuda.h"
 #include "framework/ops/qk_clip_cuda.h"
 #include "framework/ops/qk_norm_rope_cuda.h"
+#include "framework/ops/sample_sums_cuda.h"
 #include "framework/ops/stochastic_rounding_cuda.h"
 #include "framework/ops/update_gate_cuda.h"
 

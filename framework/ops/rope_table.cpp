@@ -1,9 +1,10 @@
+#include "framework/ops/rope_table.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
 
-#include "framework/ops/qk_norm_rope.h"
 #include "framework/ops/threads.h"
 #include "framework/tensor/buffer.h"
 #include "framework/tensor/copy.h"

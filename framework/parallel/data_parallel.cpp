@@ -10,19 +10,6 @@ namespace keel::parallel {
 
 using optim::Span;
 
-std::vector<Span> pieces_of(nn::ParameterSet& parameters, nn::AxisPosition data) {
-  std::vector<Span> pieces;
-  for (size_t a = 0; a < parameters.arenas().size(); ++a) {
-    int64_t begin = 0;
-    for (int64_t end : parameters.arenas()[a].bucket_ends) {
-      const int64_t share = (end - begin) / data.size;
-      pieces.push_back({int(a), begin + data.index * share, begin + (data.index + 1) * share});
-      begin = end;
-    }
-  }
-  return pieces;
-}
-
 DataParallel::DataParallel(nn::ParameterSet& parameters, Mesh& mesh, bool zero)
     : parameters_(parameters), mesh_(mesh), zero_(zero), pieces_(pieces_of(parameters, mesh.data_position())) {
   make_buckets();

@@ -11,24 +11,6 @@ double share(double operations_per_token, double tokens_per_second, double peak)
 
 }  // namespace
 
-const char* name_of(Action action) {
-  switch (action) {
-    case Action::proceed:
-      return "proceed";
-    case Action::skip:
-      return "skip";
-    case Action::lower_lr:
-      return "lower_lr";
-    case Action::stop_saved:
-      return "stop_saved";
-    case Action::roll_back:
-      return "roll_back";
-    case Action::stop_unstable:
-      return "stop_unstable";
-  }
-  return "?";
-}
-
 double Throughput::mfu_full(const StepReport& report) const {
   return share(operations_full, tokens_per_second(report), peak_operations_per_second);
 }

@@ -5,6 +5,7 @@
 
 #include "framework/base/trace.h"
 #include "framework/ops/elementwise.h"
+#include "framework/ops/rope_table.h"
 #include "framework/tensor/copy.h"
 #include "models/decoder/block_specs.h"
 #include "models/decoder/bounds.h"
@@ -122,7 +123,8 @@ void Decoder::take_memory(const DecoderLayout& layout) {
                 .kv_heads = config_.kv_heads()};
   least_factor_ = OwnedTensor({config_.layers}, DType::f32, device);
   if (layout.training)
-    probe_ = Probe({.layers = config_.layers, .heads = heads[1], .length = layout.batch.length, .device = device});
+    samples_ = TelemetrySamples(
+        {.layers = config_.layers, .heads = heads[1], .length = layout.batch.length, .device = device});
 }
 
 void Decoder::refresh() {
@@ -139,7 +141,7 @@ void Decoder::begin_step() {
     blocks_[size_t(layer)]->attention.observe_gains({row(q_gain_), row(k_gain_), row(logit_scale_), row(logit_bound_)},
                                                     bound_factors_[size_t(layer)]);
   }
-  probe_.begin_step();
+  samples_.begin_step();
 }
 
 nn::Context Decoder::context() {
@@ -172,15 +174,15 @@ nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::Ste
   wanted.q_squares = row(telemetry_.q_squares);
   wanted.k_squares = row(telemetry_.k_squares);
   wanted.first_sequence = options.first_sequence;
-  wanted.observer = &probe_;
+  wanted.observer = &samples_;
   wanted.layer = layer;
   return wanted;
 }
 
-nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
+nn::ResidualStream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
   const Shape shape = {batch.tokens.elements(), config_.hidden};
   const bool wide = config_.residual == ResidualType::fp32;
-  nn::Stream stream;
+  nn::ResidualStream stream;
   stream.residual = context.saved.take(shape, wide ? DType::f32 : context.activation);
   stream.branch = context.scratch.take(shape, context.activation);
   const Shape flat = {batch.tokens.elements()};
@@ -189,16 +191,16 @@ nn::Stream Decoder::begin(const nn::TokenBatch& batch, nn::Context& context) {
 }
 
 // The stream as the layer left it, its last branch pending.
-void Decoder::look_at(int64_t layer, const nn::Stream& stream) {
-  probe_.look_at_stream(layer, stream.residual);
+void Decoder::look_at(int64_t layer, const nn::ResidualStream& stream) {
+  samples_.look_at_stream(layer, stream.residual);
   const Tensor& rounded = stream.residual.dtype() == DType::bf16 ? stream.residual : stream.branch;
-  if (rounded.dtype() == DType::bf16) probe_.look_at_range(layer, rounded);
+  if (rounded.dtype() == DType::bf16) samples_.look_at_range(layer, rounded);
 }
 
 void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) {
   nn::Context context = this->context();
   Saved& saved = training_saved_;
-  nn::Stream stream = begin(batch, context);
+  nn::ResidualStream stream = begin(batch, context);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     nn::TransformerBlock::Inputs in = inputs(layer, batch);
     in.telemetry = attention_telemetry(layer, options);
@@ -235,7 +237,7 @@ void Decoder::backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, con
 }
 
 Tensor Decoder::last_hidden(const nn::TokenBatch& batch, nn::Context& context) {
-  nn::Stream stream = begin(batch, context);
+  nn::ResidualStream stream = begin(batch, context);
   Tensor residual = context.saved.take(stream.residual.shape(), stream.residual.dtype());
   nn::TransformerBlock::Saved unused;
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
@@ -262,22 +264,6 @@ void Decoder::next_logits(Tensor logits, const nn::TokenBatch& batch) {
     Tensor last_row = x.slice(0, b, b + 1).reshaped({T, config_.hidden}).slice(0, T - 1, T);
     classifier_->logits(logits.slice(0, b, b + 1), last_row, context);
   }
-}
-
-nn::ModelCost Decoder::cost(int64_t length) const {
-  nn::ModelCost cost;
-  for (const nn::Parameter& parameter : parameters_.all()) {
-    const int64_t elements = parameter.spec.shape.elements();
-    const std::string& name = parameter.spec.name;
-    cost.parameters += elements;
-    if (parameter.spec.product && &parameter != embedding_->table && &parameter != embedding_->position_table)
-      cost.product_parameters += elements;
-    if (name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight")) cost.qk_norm_parameters += elements;
-  }
-  if (config_.tie_embeddings) cost.product_parameters += embedding_->table->spec.shape.elements();
-  cost.attention_operations =
-      12.0 * double(config_.layers) * double(config_.attention.heads) * double(config_.head_dim()) * double(length);
-  return cost;
 }
 
 int64_t Decoder::packed_bytes() const {

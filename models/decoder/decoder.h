@@ -7,8 +7,9 @@
 
 #include "framework/nn/embedding.h"
 #include "framework/nn/model.h"
+#include "models/decoder/cost.h"
 #include "models/decoder/decoder_config.h"
-#include "models/decoder/probe.h"
+#include "models/decoder/telemetry_samples.h"
 
 namespace keel::models {
 
@@ -38,12 +39,16 @@ class Decoder : public nn::Model {
   void begin_step() override;
   void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override;
   void evaluate(Tensor sums, const nn::TokenBatch& batch) override;
-  void next_logits(Tensor logits, const nn::TokenBatch& batch) override;
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
-  nn::ModelCost cost(int64_t length) const override;
   bool clip_weights(ConstTensor factors) override;
-  int64_t activation_bytes() const override { return activation_bytes_; }
-  int64_t packed_bytes() const override;
+
+  // The next token's logits after each sequence's last token: [B, vocabulary of this rank] fp32.
+  void next_logits(Tensor logits, const nn::TokenBatch& batch);
+  // Of sequences of this length.
+  ModelCost cost(int64_t length) const;
+  // What a real step takes from the two arenas, and packed weights.
+  int64_t activation_bytes() const { return activation_bytes_; }
+  int64_t packed_bytes() const;
 
   const DecoderConfig& config() const { return config_; }
   // What attention kept of the last micro-batch of a training step; without recomputation.
@@ -54,7 +59,7 @@ class Decoder : public nn::Model {
   std::vector<std::unique_ptr<nn::TransformerBlock>>& blocks() { return blocks_; }
   nn::Classifier& classifier() { return *classifier_; }
   // Of the last telemetry step.
-  const Probe& probe() const { return probe_; }
+  const TelemetrySamples& samples() const { return samples_; }
 
  private:
   struct Saved {
@@ -68,13 +73,13 @@ class Decoder : public nn::Model {
   // What attention is to observe of a training step.
   nn::AttentionTelemetry attention_telemetry(int64_t layer, const nn::StepOptions& options);
   // The stream after the embedding.
-  nn::Stream begin(const nn::TokenBatch& batch, nn::Context& context);
+  nn::ResidualStream begin(const nn::TokenBatch& batch, nn::Context& context);
   // Forward without anything kept: what the classifier reads.
   Tensor last_hidden(const nn::TokenBatch& batch, nn::Context& context);
   void backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
                 nn::Context& context);
   Tensor rope_table(int64_t layer) const;
-  void look_at(int64_t layer, const nn::Stream& stream);
+  void look_at(int64_t layer, const nn::ResidualStream& stream);
 
   DecoderConfig config_;
   nn::ParameterSet parameters_;
@@ -94,7 +99,7 @@ class Decoder : public nn::Model {
   std::vector<double> bound_factors_;  // [L]
   OwnedTensor least_factor_;           // [L], for QK-clip
   nn::ModelTelemetry telemetry_;
-  Probe probe_;
+  TelemetrySamples samples_;
 };
 
 }  // namespace keel::models

@@ -314,4 +314,13 @@ double DecoderConfig::initial_scale(int64_t layer) const {
   return std::sqrt(d * double(attention.heads) * double(kv_heads()));
 }
 
+std::string qk_norm_text(const DecoderConfig& c) {
+  const config::Node qk = config::to_node(c)["attention"]["qk_norm"];
+  if (qk["kind"].text() == "none") return "none";
+  std::string text = qk["kind"].text();
+  for (const char* key : {"scope", "weight", "zero_centered", "placement", "layers"})
+    text += fmt::format(", {} {}", key, qk[key].text());
+  return text;
+}
+
 }  // namespace keel::models

@@ -5,6 +5,7 @@
 
 #include "framework/config/fields.h"
 #include "framework/nn/transformer_block.h"
+#include "framework/ops/rope_table.h"
 
 namespace keel::ops {
 
@@ -170,6 +171,8 @@ void describe(config::Fields& fields, DecoderConfig& c);
 // The strict reading of a `model:` section: the preset's values first, a key in the file wins, then the rules that span
 // several keys (configs/README.md, "Which combinations are legal").
 DecoderConfig read_decoder_config(const config::Node& model, std::span<const config::KnownKey> elsewhere = {});
+// The QK-Norm variant in words, which a checkpoint records: "rms, scope head, weight per_head, ...".
+std::string qk_norm_text(const DecoderConfig& c);
 // The preset's values over the defaults.
 void apply_preset(DecoderConfig& c, Preset preset);
 

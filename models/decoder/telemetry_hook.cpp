@@ -113,8 +113,8 @@ void TelemetryHook::collect(std::vector<T>& whole, ConstTensor own, int64_t widt
 }
 
 void TelemetryHook::record_stream(int64_t step) {
-  const Probe& probe = decoder_.probe();
-  collect(whole_, probe.stream_sums(), 4);
+  const TelemetrySamples& samples = decoder_.samples();
+  collect(whole_, samples.stream_sums(), 4);
   std::vector<float> outliers, kurtosis;
   for (int64_t layer = 0; layer < layers_; ++layer) {
     const float* sums = &whole_[size_t(4 * layer)];
@@ -125,7 +125,7 @@ void TelemetryHook::record_stream(int64_t step) {
   files_.telemetry("stream_kurtosis", step, layers_, kurtosis);
   if (!rounded_) return;
   std::vector<double> counts;
-  collect(counts, probe.out_of_range(), 2);
+  collect(counts, samples.out_of_range(), 2);
   std::vector<float> saturated, flushed;
   for (size_t layer = 0; layer < size_t(layers_); ++layer) {
     const double elements = whole_[4 * layer];
@@ -137,11 +137,11 @@ void TelemetryHook::record_stream(int64_t step) {
 }
 
 void TelemetryHook::record_parallel(int64_t step) {
-  const Probe& probe = decoder_.probe();
+  const TelemetrySamples& samples = decoder_.samples();
   std::vector<float> pairs;
-  collect(pairs, probe.pairs(), 1);
+  collect(pairs, samples.pairs(), 1);
   const int64_t heads = decoder_.config().attention.heads;
-  collect(whole_, probe.parallel(), heads);
+  collect(whole_, samples.parallel(), heads);
   for (size_t i = 0; i < whole_.size(); ++i) whole_[i] /= pairs[i / size_t(heads)];
   files_.telemetry("parallel", step, layers_, whole_);
 }

@@ -8,14 +8,15 @@
 // - `largest_logit_place` [L, H, 4] int64: source, sample of it, and the query's and the key's position in the sample,
 //   of the first place where the step's largest logit was reached (ops/logit_place.h); -1 where all logits are 0. With
 //   T tokens in a sample the query is token sample * T + query of its source (data/sampler.h).
-// - `parallel` [L, H]: the share of |cos(q, k)| > 0.95 among visible pairs (probe.h).
-// - `stream_outliers` [L, 1]: the share of |x| > 6 in the residual stream (probe.h); `stream_kurtosis` [L, 1]: its
+// - `parallel` [L, H]: the share of |cos(q, k)| > 0.95 among visible pairs (telemetry_samples.h).
+// - `stream_outliers` [L, 1]: the share of |x| > 6 in the residual stream (telemetry_samples.h); `stream_kurtosis` [L,
+// 1]: its
 //   kurtosis about 0.
 // - `update_ratio` [L, 1]: the norm of the update of the layer's matrices over the norm that it left them with.
 // - bf16 runs: `weights_saturated`, `weights_flushed` [L, 1], of the matrices' bf16 copies, and `stream_saturated`,
 //   `stream_flushed` [L, 1], of the residual stream, or where that is fp32, of the branch that the layer adds to it:
 //   the shares of values at bf16's largest number or beyond, and below its least normal one (ops/elementwise.h,
-//   probe.h).
+//   telemetry_samples.h).
 #pragma once
 
 #include "framework/parallel/pieces.h"
@@ -38,7 +39,7 @@ class TelemetryHook : public train::Hook {
   void record_matrices(const train::StepReport& report);
   void record_stream(int64_t step);
   void record_parallel(int64_t step);
-  // What the probe summed of each layer, over the data axis.
+  // What was sampled of each layer, over the data axis.
   template <class T>
   void collect(std::vector<T>& whole, ConstTensor own, int64_t width);
   // How a weight of heads lies: elements of a head, this rank's heads, the model's; 1 and 1 where they share it.

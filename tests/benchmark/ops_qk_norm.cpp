@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "framework/ops/qk_norm_rope.h"
+#include "framework/ops/rope_table.h"
 #include "tests/benchmark/memory_rate.h"
 
 namespace keel {

@@ -12,6 +12,7 @@
 #include "framework/ops/elementwise.h"
 #include "framework/ops/norm.h"
 #include "framework/ops/qk_norm_rope.h"
+#include "framework/ops/rope_table.h"
 #include "framework/ops/stochastic_rounding.h"
 #include "tests/support/cuda_host/traffic.h"
 #include "tests/support/device.h"

@@ -9,12 +9,8 @@ class ToyModel : public nn::Model {
  public:
   nn::ParameterSet& parameters() override { return parameters_; }
   void evaluate(Tensor, const nn::TokenBatch&) override {}
-  void next_logits(Tensor, const nn::TokenBatch&) override {}
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
-  nn::ModelCost cost(int64_t) const override { return {}; }
   bool clip_weights(ConstTensor) override { return false; }
-  int64_t activation_bytes() const override { return 0; }
-  int64_t packed_bytes() const override { return 0; }
 
  protected:
   static void add(Tensor to, const ops::CrossEntropySums& sums) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "framework/lab/ablation_report.h"
+#include "framework/lab/findings.h"
 
 namespace keel::lab {
 namespace {

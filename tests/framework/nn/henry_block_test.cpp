@@ -105,8 +105,8 @@ TEST_P(HenryBlock, ForwardAndBackward) {
   ops::fill(largest, 0);
   Attention::Saved saved;
   const Positions positions{rows, {}, {}};
-  attention.forward(y, x, positions, batch, saved, {largest, {}, {}, {}}, context);
-  attention.backward(dx, dy, x, positions, batch, saved, context);
+  attention.forward(y, x, {positions, batch, {.largest_logit = largest}}, saved, context);
+  attention.backward(dx, dy, x, {positions, batch}, saved, context);
 
   const json& expected = golden[GetParam() ? "causal" : "without_mask"];
   expect_near(y.as<float>(), flat(expected["y"]), "y");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/ops/qk_norm_rope.h"
+#include "framework/ops/rope_table.h"
 #include "tests/support/compare.h"
 #include "tests/support/reference/qk_norm.h"
 

@@ -1,10 +1,11 @@
+#include "framework/ops/rope_table.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numbers>
 
-#include "framework/ops/qk_norm_rope.h"
 #include "tests/support/compare.h"
 
 namespace keel {

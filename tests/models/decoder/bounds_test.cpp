@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "framework/ops/qk_norm_rope.h"
+#include "framework/ops/rope_table.h"
 #include "framework/tensor/buffer.h"
 #include "models/decoder/block_specs.h"
 

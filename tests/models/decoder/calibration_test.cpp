@@ -9,6 +9,7 @@
 
 #include "framework/base/rng.h"
 #include "framework/ops/qk_norm_rope.h"
+#include "framework/ops/rope_table.h"
 #include "framework/tensor/buffer.h"
 #include "models/decoder/block_specs.h"
 

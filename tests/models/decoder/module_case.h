@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "framework/ops/rope_table.h"
 #include "tests/models/decoder/decoder_case.h"
 #include "tests/support/compare.h"
 

@@ -152,9 +152,10 @@ TEST_P(ModuleParity, Attention) {
     set_values(largest, Values(size_t(attention.heads())));
     set_values(entropy, Values(size_t(attention.heads())));
     nn::Attention::Saved saved;
-    attention.forward(y, x, m.positions(), Modules::kBatch, saved,
-                      {.largest_logit = largest.reshaped(heads), .entropy = entropy.reshaped(heads)}, m.context);
-    attention.backward(dx, dy, x, m.positions(), Modules::kBatch, saved, m.context);
+    const nn::Attention::Inputs in{
+        m.positions(), Modules::kBatch, {.largest_logit = largest.reshaped(heads), .entropy = entropy.reshaped(heads)}};
+    attention.forward(y, x, in, saved, m.context);
+    attention.backward(dx, dy, x, in, saved, m.context);
     const int64_t H = m.decoder.config().attention.heads, first = m.mesh().tensor().rank() * attention.heads();
     const Ranges own = {{first, first + attention.heads()}};
     return Outcome{
@@ -178,7 +179,7 @@ TEST_P(ModuleParity, FeedForward) {
 TEST_P(ModuleParity, Block) {
   expect_parity([](Modules& m) {
     const nn::TransformerBlock& block = m.block();
-    nn::Stream stream{m.random(m.hidden(), 1), m.random(m.hidden(), 2), true};
+    nn::ResidualStream stream{m.random(m.hidden(), 1), m.random(m.hidden(), 2), true};
     const nn::TransformerBlock::Inputs inputs{m.positions(), Modules::kBatch, {}};
     nn::TransformerBlock::Saved saved;
     block.forward(stream, inputs, saved, m.context);

@@ -1,5 +1,5 @@
-// What telemetry samples beyond attention's own statistics (models/decoder/probe.h), so that a telemetry step waits for
-// its host no more than another one does.
+// Sums of what telemetry samples beyond attention's own statistics, made where it lies, so that a telemetry step waits
+// for its host no more than another one does.
 #pragma once
 
 #include "framework/tensor/tensor.h"

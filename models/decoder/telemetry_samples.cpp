@@ -1,9 +1,9 @@
-#include "models/decoder/probe.h"
+#include "models/decoder/telemetry_samples.h"
 
 #include <algorithm>
 
 #include "framework/ops/elementwise.h"
-#include "framework/ops/probe.h"
+#include "framework/ops/sample_sums.h"
 #include "framework/tensor/copy.h"
 
 namespace keel::models {
@@ -22,7 +22,7 @@ ConstTensor first_tokens(const ConstTensor& x) {
 
 }  // namespace
 
-Probe::Probe(const Sizes& sizes)
+TelemetrySamples::TelemetrySamples(const Sizes& sizes)
     : sizes_(sizes),
       tokens_(std::min(sizes.length, kSequenceTokens)),
       queries_(std::min(tokens_, kQueries)),
@@ -31,20 +31,21 @@ Probe::Probe(const Sizes& sizes)
       parallel_({sizes.layers, sizes.heads}, DType::f32, sizes.device),
       pairs_({sizes.layers, 1}, DType::f32, sizes.device) {}
 
-void Probe::begin_step() {
+void TelemetrySamples::begin_step() {
   if (sizes_.layers == 0) return;
   for (const OwnedTensor* sums : {&stream_sums_, &out_of_range_, &parallel_, &pairs_}) zero(*sums);
 }
 
-void Probe::look_at_stream(int64_t layer, ConstTensor residual) {
+void TelemetrySamples::look_at_stream(int64_t layer, ConstTensor residual) {
   ops::add_moments(row(stream_sums_, layer), first_tokens(residual), kOutlier);
 }
 
-void Probe::look_at_range(int64_t layer, ConstTensor x) {
+void TelemetrySamples::look_at_range(int64_t layer, ConstTensor x) {
   ops::add_out_of_range(row(out_of_range_, layer), first_tokens(x));
 }
 
-void Probe::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key, int64_t window) {
+void TelemetrySamples::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key,
+                                     int64_t window) {
   if (first_key.defined()) first_key = first_key.reshaped({first_key.elements()}).slice(0, 0, tokens_);
   ops::add_parallel_pairs(row(parallel_, layer), row(pairs_, layer),
                           {.q = q.slice(0, 0, tokens_),

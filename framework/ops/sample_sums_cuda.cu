@@ -1,5 +1,5 @@
 #include "framework/ops/kernel.h"
-#include "framework/ops/probe_cuda.h"
+#include "framework/ops/sample_sums_cuda.h"
 
 // A sample of one layer on telemetry steps: 256 tokens of the stream, 16 queries of each head.
 namespace keel::ops::cuda {

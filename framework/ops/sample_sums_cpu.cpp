@@ -1,4 +1,4 @@
-#include "framework/ops/probe_cpu.h"
+#include "framework/ops/sample_sums_cpu.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
-#include "framework/ops/probe.h"
+#include "framework/ops/sample_sums.h"
 
-#include "framework/ops/probe_cpu.h"
-#include "framework/ops/probe_cuda.h"
+#include "framework/ops/sample_sums_cpu.h"
+#include "framework/ops/sample_sums_cuda.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops {

@@ -1,5 +1,5 @@
 // What telemetry steps count on a sample, against counting everything by hand.
-#include "models/decoder/probe.h"
+#include "models/decoder/telemetry_samples.h"
 
 #include <gtest/gtest.h>
 
@@ -36,14 +36,14 @@ class Probes : public ::testing::TestWithParam<DType> {
 TEST_P(Probes, CountsOutliersOfTheStream) {
   // An odd width, so that rows do not begin at wide addresses.
   for (int64_t hidden : {32, 33}) {
-    models::Probe probe({.layers = 2, .heads = 1, .length = 16, .device = test_device()});
+    models::TelemetrySamples samples({.layers = 2, .heads = 1, .length = 16, .device = test_device()});
     std::vector<float> values = random_values({400, hidden}, 1);
     for (int64_t row = 0; row < 400; ++row) values[size_t(row * hidden + 5)] = row % 2 == 0 ? 50 : -50;
     const DeviceTensor x = there(values, {400, hidden});
-    probe.begin_step();
-    probe.look_at_stream(1, x);
-    probe.look_at_stream(1, x);  // another micro-batch
-    const std::vector<float> sums = host_values(probe.stream_sums());
+    samples.begin_step();
+    samples.look_at_stream(1, x);
+    samples.look_at_stream(1, x);  // another micro-batch
+    const std::vector<float> sums = host_values(samples.stream_sums());
     EXPECT_EQ(sums[0], 0) << "layer 0 was not looked at";
     EXPECT_EQ(sums[4], float(2 * 256 * hidden));
     EXPECT_EQ(sums[5], 2 * 256) << "one feature of each token";
@@ -52,14 +52,14 @@ TEST_P(Probes, CountsOutliersOfTheStream) {
       squares += std::pow(values[i], 2), fourth += std::pow(values[i], 4);
     EXPECT_NEAR(sums[6], 2 * squares, 1e-5 * squares);
     EXPECT_NEAR(sums[7], 2 * fourth, 1e-5 * fourth);
-    probe.begin_step();
-    EXPECT_EQ(host_values(probe.stream_sums())[4], 0);
+    samples.begin_step();
+    EXPECT_EQ(host_values(samples.stream_sums())[4], 0);
   }
 }
 
 TEST_P(Probes, CountsParallelQueriesAndKeys) {
   constexpr int64_t T = 48, H = 4, G = 2, d = 4, kWindow = 12;
-  models::Probe probe({.layers = 1, .heads = H, .length = T, .device = test_device()});
+  models::TelemetrySamples samples({.layers = 1, .heads = H, .length = T, .device = test_device()});
   const std::vector<float> q = random_values({2 * T, H, d}, 2), k = random_values({2 * T, G, d}, 3);
   std::vector<int32_t> starts(2 * T);
   for (int64_t t = 0; t < 2 * T; ++t) starts[size_t(t)] = int32_t(t % T / 20 * 20);
@@ -81,17 +81,17 @@ TEST_P(Probes, CountsParallelQueriesAndKeys) {
           ++pairs;
           for (int64_t h = 0; h < H; ++h) parallel[size_t(h)] += std::abs(cosine(t, h, j)) > 0.95;
         }
-      probe.begin_step();
-      probe.look_at_heads(0, q_there, k_there,
-                          documents ? ConstTensor(starts_there.tensor.reshaped({2, T})) : ConstTensor(), window);
-      EXPECT_EQ(host_values(probe.pairs()), std::vector<float>{pairs});
+      samples.begin_step();
+      samples.look_at_heads(0, q_there, k_there,
+                            documents ? ConstTensor(starts_there.tensor.reshaped({2, T})) : ConstTensor(), window);
+      EXPECT_EQ(host_values(samples.pairs()), std::vector<float>{pairs});
       EXPECT_GT(std::accumulate(parallel.begin(), parallel.end(), 0.f), 0) << "four dims: some are parallel by chance";
-      EXPECT_EQ(host_values(probe.parallel()), parallel);
+      EXPECT_EQ(host_values(samples.parallel()), parallel);
     }
 }
 
-TEST(Probe, CountsWhatLeavesTheRangeOfBf16) {
-  models::Probe probe({.layers = 1, .heads = 1, .length = 4, .device = test_device()});
+TEST(TelemetrySamples, CountsWhatLeavesTheRangeOfBf16) {
+  models::TelemetrySamples samples({.layers = 1, .heads = 1, .length = 4, .device = test_device()});
   std::vector<float> values(32, -2);
   for (size_t i : {0, 9}) values[i] = INFINITY;
   values[3] = -0x1.fep127f;
@@ -101,9 +101,9 @@ TEST(Probe, CountsWhatLeavesTheRangeOfBf16) {
   DeviceTensor x({4, 8}, DType::bf16);
   ops::convert(x, device_tensor(values).tensor.reshaped({4, 8}));
   for (int time = 0; time < 2; ++time) {
-    probe.begin_step();
-    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) probe.look_at_range(0, x);
-    const HostTensor counts(probe.out_of_range());
+    samples.begin_step();
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) samples.look_at_range(0, x);
+    const HostTensor counts(samples.out_of_range());
     EXPECT_EQ(counts.tensor().as<double>()[0], 2 * 3) << "saturated";
     EXPECT_EQ(counts.tensor().as<double>()[1], 2 * 3) << "flushed";
   }

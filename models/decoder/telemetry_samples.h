@@ -10,7 +10,7 @@ namespace keel::models {
 inline constexpr float kOutlier = 6, kParallel = 0.95f;
 
 // Sums over the micro-batches of a step, of this rank, where the model lies.
-class Probe : public nn::HeadObserver {
+class TelemetrySamples : public nn::HeadObserver {
  public:
   struct Sizes {
     int64_t layers = 0;
@@ -19,8 +19,8 @@ class Probe : public nn::HeadObserver {
     Device device;
   };
   // Takes all memory.
-  explicit Probe(const Sizes& sizes);
-  Probe() = default;
+  explicit TelemetrySamples(const Sizes& sizes);
+  TelemetrySamples() = default;
 
   void begin_step();
   // residual [n, D], any type.

@@ -1,7 +1,7 @@
-// The CPU twin of probe.h; arguments are checked already.
+// The CPU twin of sample_sums.h; arguments are checked already.
 #pragma once
 
-#include "framework/ops/probe.h"
+#include "framework/ops/sample_sums.h"
 
 namespace keel::ops::cpu {
 
