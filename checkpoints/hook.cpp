@@ -40,8 +40,10 @@ std::optional<std::string> CheckpointHook::find(const std::string& resume) {
   const bool own = has_own();
   if (resume == "none") {
     if (!own) return std::nullopt;
-    throw input_error("checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them",
-                      options_.directory);
+    throw input_error(
+        "checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them and "
+        "the run's recovery.json",
+        options_.directory);
   }
   if (!own || is_own(resume)) return resume;
   const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
@@ -86,7 +88,8 @@ void CheckpointHook::check_probe(const RunState& state, const std::string& path)
   if (stored.empty() || parts_.probe.empty()) return;
   const double loss = train::probe_loss(parts_.model, stored);
   const double tolerance = options_.probe_tolerance ? options_.probe_tolerance(state.config) : 1e-4;
-  const bool same = std::abs(loss - stored.loss) <= tolerance * std::abs(stored.loss);
+  const bool both_blown = !std::isfinite(loss) && !std::isfinite(stored.loss);
+  const bool same = both_blown || std::abs(loss - stored.loss) <= tolerance * std::abs(stored.loss);
   const int64_t rank = comm::lowest_rank_where(parts_.world, !same);
   if (rank == parts_.world.size()) return;
   throw input_error(
@@ -125,9 +128,8 @@ void CheckpointHook::finish(const train::Progress& progress, const train::Ending
                                              std::chrono::duration<double>(options_.final_save_limit_seconds));
   finish_save(deadline);
   const bool sound = ending.outcome == train::Outcome::done || ending.outcome == train::Outcome::saved_early;
-  const bool wanted = options_.final || progress.step < options_.total_steps;
   const bool goes_on = ending.outcome == train::Outcome::saved_early;
-  if (!wanted || !sound || (saved_step_ == progress.step && (saved_whole_ || !goes_on))) return;
+  if (!sound || !(options_.final || goes_on) || (saved_step_ == progress.step && (saved_whole_ || !goes_on))) return;
   options_.max_failed = 1;
   if (goes_on) options_.weights_only = false;
   start_save(progress, false);

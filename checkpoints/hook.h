@@ -21,14 +21,13 @@ struct CheckpointOptions {
   std::string directory;  // of the checkpoints: runs/NAME/checkpoints
   int64_t every = 0;      // steps; 0 = only where the run ends
   Retention retention;    // of complete files of this run
-  bool final = true;      // save where the run ends
+  bool final = true;      // save where the run ends; one that is to go on is saved whatever this says
   bool background = true;
   int64_t max_failed = 3;                        // saves in a row; the last one's error then ends the run
   double time_limit_seconds = kIoLimit_seconds;  // of one step of a save or a load
   double final_save_limit_seconds = 600;         // of all that the end waits for
   bool weights_only = false;                     // but where a run is stopped early all is saved, for it to go on
   int64_t parts = 1;
-  int64_t total_steps = 0;  // of the run: one that ends before is saved
   std::vector<std::pair<std::string, std::string>> mpi_hints;
   // Called before each save: for what must not be missing from a run that goes on from it.
   std::function<void()> before_save;

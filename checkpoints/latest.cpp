@@ -121,8 +121,10 @@ std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& i
     }
   }
   if (count > 0)
-    throw input_error("{}: none of its {} checkpoints is whole: restore one, or remove them to start anew",
-                      fs::path(path).parent_path().string(), count);
+    throw input_error(
+        "{}: none of its {} checkpoints is whole: restore one, or remove them and the "
+        "run's recovery.json to start anew",
+        fs::path(path).parent_path().string(), count);
   return std::nullopt;
 }
 

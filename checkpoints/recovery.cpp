@@ -38,7 +38,7 @@ void Recovery::read(const std::string& text) {
   try {
     const auto stored = nlohmann::json::parse(text);
     gone_back_to_ = stored.at("gone_back_to").get<std::vector<int64_t>>();
-    fallbacks_taken_ = std::min(stored.at("fallbacks_taken").get<int64_t>(), options_.fallbacks);
+    fallbacks_taken_ = stored.at("fallbacks_taken").get<uint32_t>();
     last_trouble_ = stored.at("last_trouble").get<int64_t>();
     for (const auto& range : stored.at("left_out"))
       left_out_.push_back({range.at(0).get<int64_t>(), range.at(1).get<int64_t>()});
@@ -56,6 +56,15 @@ std::string Recovery::text() const {
                                          {"last_trouble", last_trouble_},
                                          {"left_out", ranges}};
   return stored.dump(2) + "\n";
+}
+
+std::string Recovery::in_force() const {
+  std::vector<std::string> parts;
+  if (fallbacks_taken_ > 0) parts.push_back(fmt::format("fallback {} of stability.fallbacks", fallbacks_taken_));
+  for (const data::SampleRange& range : left_out_)
+    parts.push_back(fmt::format("samples {} to {} left out", range.begin, range.end - 1));
+  if (parts.empty()) return "";
+  return fmt::format("{} is in force: {} (remove that file to count anew)", file_of(options_), fmt::join(parts, ", "));
 }
 
 bool Recovery::calm_at(int64_t first_step) const {

@@ -41,6 +41,9 @@ class Recovery {
   // How many fallbacks have been taken: the config is that of the last one.
   int64_t fallbacks_taken() const { return fallbacks_taken_; }
 
+  // What earlier trouble changes of the run from here on, in words; "" where nothing.
+  std::string in_force() const;
+
   // Decides, and notes it. Collective.
   Rollback roll_back(const train::TroubledSteps& troubled);
   // After loading: nothing that was left out is taken again.

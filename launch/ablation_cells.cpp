@@ -81,7 +81,10 @@ AblationCells read_cells(const Node& root, const std::string& name) {
 }
 
 void check_layouts(const AblationCells& cells, std::span<const size_t> chosen, int ranks) {
-  for (size_t index : chosen) layout_for(cells.configs[index], ranks);
+  for (size_t index : chosen) {
+    layout_for(cells.configs[index], ranks);
+    check_fallbacks(cells.configs[index], ranks);
+  }
 }
 
 void check_finished(const AblationCells& cells) {

@@ -33,9 +33,13 @@ void print_parameters(const FullConfig& config) {
   fmt::print("  QK-Norm weights       {:>18}   {}\n", cost.qk_norm_parameters,
              percent(double(cost.qk_norm_parameters), double(cost.parameters)));
   fmt::print("  logit scales          {:>18}\n", scales);
-  fmt::print("operations per token    {:>18.4g}   forward and backward, attention in full (12 L H d T)\n",
-             cost.operations_full());
+  fmt::print(
+      "operations per token    {:>18.4g}   forward and backward, attention in full (12 H d T a layer, or its window)\n",
+      cost.operations_full());
   fmt::print("  causal half           {:>18.4g}\n", cost.operations_causal());
+  if (cost.recomputed_operations > 0)
+    fmt::print("  computed again        {:>18.4g}   by model.recompute; no MFU counts it\n",
+               cost.recomputed_operations);
 }
 
 void print_memory(const LayoutPlan& plan, const PlanDevice& device) {
@@ -103,15 +107,17 @@ std::vector<LayoutPlan> ranked_layouts(const FullConfig& config, const PlanDevic
   return plans;
 }
 
-// The layout that the config asks for, or the best one where it leaves that open.
-LayoutPlan chosen_layout(const FullConfig& config, const PlanDevice& device, const std::vector<LayoutPlan>& plans,
-                         int64_t ranks) {
+// The layout that keel train would take; where that is refused and the config says nothing of it, the best one.
+LayoutPlan chosen_layout(const FullConfig& config, const std::vector<LayoutPlan>& plans, int64_t ranks) {
   const config::ParallelConfig& parallel = config.run.parallel;
-  if (parallel.tensor == 1 && parallel.data.is_auto() && plans.front().refused.empty()) return plans.front();
-  const config::Layout layout = config::check_layout(config.run, ranks);
-  const LayoutPlan plan = plan_layout(config, device, layout.tensor, layout.data);
-  if (!plan.refused.empty()) throw input_error("{}", plan.refused);
-  return plan;
+  const auto own = std::ranges::find(plans, parallel.tensor, &LayoutPlan::tensor);
+  if (own == plans.end() || parallel.data.value_or(own->data) != own->data)
+    config::check_layout(config.run, ranks);  // which says what is wrong
+  if (own->refused.empty()) return *own;
+  const bool open = parallel.tensor == 1 && parallel.data.is_auto() && plans.front().refused.empty();
+  if (!open) throw input_error("{}", own->refused);
+  fmt::print("\nas it stands the config is refused: {}\n", own->refused);
+  return plans.front();
 }
 
 void run(const Arguments& arguments) {
@@ -122,10 +128,13 @@ void run(const Arguments& arguments) {
   fmt::print("{} on {} x {}, {}\n\n", config.run.name, ranks, device.name, name_of(activation_type(config)));
   print_parameters(config);
   const std::vector<LayoutPlan> plans = ranked_layouts(config, device, ranks);
-  const LayoutPlan chosen = chosen_layout(config, device, plans, ranks);
+  const LayoutPlan chosen = chosen_layout(config, plans, ranks);
   print_memory(chosen, device);
   print_step(config, chosen, device);
   print_ranking(plans);
+  if (plans.front().fits() && plans.front().tensor != chosen.tensor)
+    fmt::print("the plan above is of tensor {}; parallel.tensor={} would be the fastest that fits\n", chosen.tensor,
+               plans.front().tensor);
 }
 
 }  // namespace

@@ -157,7 +157,8 @@ void add_exchanges(const FullConfig& config, LayoutPlan& plan, Rehearsal& one) {
 void add_time(const FullConfig& config, const PlanDevice& device, LayoutPlan& plan, Rehearsal& one) {
   const double tokens = double(plan.rows * config.run.data.sequence_length), t = double(plan.tensor);
   const models::ModelCost cost = one.decoder.cost(config.run.data.sequence_length);
-  plan.time.products = tokens * cost.operations_causal() / t / device.product_rate(activation_type(config));
+  plan.time.products = tokens * (cost.operations_causal() + cost.recomputed_operations) / t /
+                       device.product_rate(activation_type(config));
   // Every micro-step reads the weights three times and moves its activations about three times; the update reads and
   // writes masters, gradients and moments once.
   const PlannedMemory& memory = plan.memory;

@@ -75,7 +75,9 @@ FullConfig with_fallback(const FullConfig& config, int64_t taken) {
         "stability.fallbacks: the run has taken {} of them, and {} are given: put those back that it has taken", taken,
         config.run.stability.fallbacks.size());
   const Node named = config.run.source.with("name", Node::make_text(config.run.name));
-  return read_full_config(named.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
+  FullConfig next = read_full_config(named.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
+  next.run.train.stop_after = config.run.train.stop_after;  // which may be what is left of an ablation's
+  return next;
 }
 
 config::Layout layout_for(const FullConfig& config, int64_t ranks) {

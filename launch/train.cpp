@@ -21,7 +21,7 @@ int run(const Arguments& arguments, comm::World& world) {
     const FullConfig config = read_full_config(arguments.config, arguments.overrides);
     if (!arguments.print_config) layout_for(config, world.size());
     check_qk_clip(config);
-    check_fallbacks(config);
+    check_fallbacks(config, arguments.print_config ? 0 : world.size());
     written = config.run.source;
     return config.text();
   });

@@ -63,10 +63,14 @@ checkpoints::RecoveryOptions recovery_options(const config::RunConfig& run) {
           .calm_steps = c.calm_steps};
 }
 
-void check_fallbacks(const FullConfig& config) {
-  for (size_t i = 0; i < config.run.stability.fallbacks.size(); ++i)
-    if (changes_since(config.text(), with_fallback(config, int64_t(i) + 1)).empty())
+void check_fallbacks(const FullConfig& config, int64_t ranks) {
+  for (size_t i = 0; i < config.run.stability.fallbacks.size(); ++i) {
+    const FullConfig next = with_fallback(config, int64_t(i) + 1);
+    if (changes_since(config.text(), next).empty())
       throw config.run.stability.fallbacks[i].error("changes nothing that a run can change on its way");
+    check_qk_clip(next);
+    if (ranks > 0) layout_for(next, ranks);
+  }
 }
 
 void check_qk_clip(const FullConfig& config) {

@@ -11,8 +11,9 @@ namespace keel {
 train::TrainerOptions trainer_options(const config::RunConfig& run);
 train::StabilityOptions stability_options(const config::StabilityConfig& c);
 checkpoints::RecoveryOptions recovery_options(const config::RunConfig& run);
-// Each of stability.fallbacks must make a whole config, with changes that a run can go on with.
-void check_fallbacks(const FullConfig& config);
+// Each of stability.fallbacks must make a whole config, with changes that a run on so many ranks can go on with; 0
+// ranks: not known yet.
+void check_fallbacks(const FullConfig& config, int64_t ranks = 0);
 // Where nothing bounds a head's logits that QK-clip could scale, the config is refused.
 void check_qk_clip(const FullConfig& config);
 // What changed since a stored config, "key: stored -> now" each; throws where a fixed key did.

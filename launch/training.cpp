@@ -208,7 +208,6 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
       .final_save_limit_seconds = double(c.final_save_limit.count()),
       .weights_only = c.weights_only,
       .parts = c.parts,
-      .total_steps = config_.run.total_steps(),
       .mpi_hints = {c.mpi_hints.begin(), c.mpi_hints.end()},
       .before_save = [&files] { files.flush(); },
       .config = config_.text(),
@@ -263,6 +262,8 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
     trainer.weights_changed();
   }
   session_.recovery.leave_out(trainer.progress().samples);
+  if (const std::string in_force = session_.recovery.in_force(); !session_.rollback && !in_force.empty())
+    log::info("{}", in_force);
   if (!speaker_) return;
   io::write_file(directory_ + "/config.yaml", config_.text());
   io::write_file(directory_ + "/environment.json", environment_);
@@ -369,7 +370,7 @@ TrainingRun::Parts::Parts(TrainingRun& run)
                       run.session_.rollback.has_value()}),
       stability(run.options_of_stability(files)),
       time_limit(run.session_.begin, double(run.config_.run.train.stop_after.value_or(std::chrono::seconds(0)).count()),
-                 signal_came, [this] { trainer.request_stop(); }),
+                 run.config_.run.total_steps(), signal_came, [this] { trainer.request_stop(); }),
       replicas(run.decoder_.parameters(), run.mesh_, run.config_.run.stability.check_replicas.value_or(0)),
       progress({run.speaker_ && !run.additions_.quiet, isatty(STDERR_FILENO) == 1, run.config_.run.log.every,
                 run.config_.run.total_steps(), throughput}),

@@ -145,6 +145,11 @@ const char* name_of(CellEnd end) {
 CellResult judge(const RunRecord& run, double bigram_loss, bool bf16) {
   if (run.steps.empty() || run.evaluations.empty())
     throw input_error("{}: the run has no steps or no evaluation to judge it by", run.directory);
+  if (run.evaluations.front().step != 0)
+    throw input_error(
+        "{}: there is no evaluation before the first step: eval.first is false, or an earlier version "
+        "left it out",
+        run.directory);
   CellResult result{.steps = run.steps.back().step,
                     .first_loss = run.evaluations.front().loss,
                     .valid_loss = run.evaluations.back().loss,
@@ -153,8 +158,12 @@ CellResult judge(const RunRecord& run, double bigram_loss, bool bf16) {
   judge_steps(run, result);
   // Ended by a loss or gradient that is not finite, after its last evaluation.
   const StepRecord& last = run.steps.back();
-  if (run.evaluations.back().step < last.step && !(std::isfinite(last.loss) && std::isfinite(last.gradient_norm)))
+  if (run.evaluations.back().step < last.step) {
+    if (std::isfinite(last.loss) && std::isfinite(last.gradient_norm))
+      throw input_error("{}: the last evaluation is of step {}, the run ended at {}", run.directory,
+                        run.evaluations.back().step, last.step);
     result.valid_loss = result.valid_nats_per_byte = std::numeric_limits<double>::quiet_NaN();
+  }
   result.bound_used = bound_used(run);
   for (const StepRecord& step : run.steps) result.outside_bound += step.bound_used > 1 + slack_of(bf16);
   result.lost = why_lost(run, result);

@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(device::kWarp) decide(float* gate, double* val
   const double loss = in.sums[3] < in.sums[2] ? double(NAN) : in.sums[0] / each;
   const double norm = sqrt(*in.squares);
   const bool clip = in.clip_norm > 0 && norm > in.clip_norm;
-  const bool made =
-      finite(loss) && finite(norm) && loss <= in.limits[0] && norm <= in.limits[1] && double(largest) <= in.limits[2];
+  const bool made = in.sums[2] > 0 && finite(loss) && finite(norm) && loss <= in.limits[0] && norm <= in.limits[1] &&
+                    double(largest) <= in.limits[2];
   values[0] = loss;
   values[1] = in.sums[1] / each;
   values[2] = norm;

@@ -13,12 +13,13 @@ BatchSizes one_micro_step(BatchSizes sizes) {
   return sizes;
 }
 
-// Bytes of text behind all tokens; 0 where a file does not say.
-int64_t text_bytes(const data::Dataset& dataset) {
-  int64_t bytes = 0;
-  for (const data::TokenFile& file : dataset.files()) {
-    if (!file.notes()) return 0;
-    bytes += file.notes()->bytes;
+// Bytes of text behind the first `samples`, to within a token's length; 0 where a file does not say.
+double text_bytes(const data::Dataset& dataset, const data::ValidationOrder& order, int64_t samples) {
+  double bytes = 0;
+  for (size_t source = 0; source < dataset.files().size(); ++source) {
+    const auto& notes = dataset.files()[source].notes();
+    if (!notes) return 0;
+    bytes += double(notes->bytes) * order.share_of(source, samples);
   }
   return bytes;
 }
@@ -59,10 +60,8 @@ std::optional<EvaluationResult> Evaluation::run(nn::Model& model, parallel::Mesh
   const double loss = comm::all_reduce_value(mesh.data(), sums[0]);
   result.counted_tokens = comm::all_reduce_value(mesh.data(), int64_t(sums[2]));
   result.loss = loss / double(std::max<int64_t>(1, result.counted_tokens));
-  const int64_t bytes = text_bytes(dataset_);
-  // A part of the data has that part of the bytes, to within a token's length.
-  const double share = double(samples_) / double(order_.samples());
-  if (bytes > 0) result.nats_per_byte = loss / (double(bytes) * share);
+  const double bytes = text_bytes(dataset_, order_, samples_);
+  if (bytes > 0) result.nats_per_byte = loss / bytes;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -10,25 +10,32 @@
 namespace keel::train {
 
 void EvaluationHook::start(const Progress& progress) {
-  if (times_.first && progress.step == 0) evaluate(0);
+  if ((times_.first && progress.step == 0) || left_out_ == progress.step) evaluate(progress.step, Needed::yes);
 }
 
 Verdict EvaluationHook::after_step(const StepReport& report, const Verdict&, const Progress&) {
   const bool due = report.step == times_.total_steps || (times_.every > 0 && report.step % times_.every == 0);
   finite_ = std::isfinite(report.loss) && std::isfinite(report.gradient_norm);
   loss_.reset();
-  if (due) evaluate(report.step);
+  if (due) evaluate(report.step, Needed::no);
+  if (left_out_ == report.step && report.step == times_.total_steps)
+    return {Action::stop_saved, "stopped before the last evaluation"};
   return {};
 }
 
 void EvaluationHook::finish(const Progress& progress, const Ending& ending) {
-  if (ending.outcome == Outcome::unstable && finite_ && !loss_) evaluate(progress.step);
+  if (ending.outcome == Outcome::unstable && finite_ && !loss_) evaluate(progress.step, Needed::yes);
 }
 
-void EvaluationHook::evaluate(int64_t step) {
+void EvaluationHook::evaluate(int64_t step, Needed needed) {
   const Span span("evaluation", step);
-  const auto evaluated = evaluation_.run(model_, mesh_, times_.interrupted);
-  if (!evaluated) return log::info("step {}: the evaluation is left out, since the run is to end", step);
+  left_out_ = -1;
+  const auto evaluated =
+      evaluation_.run(model_, mesh_, needed == Needed::yes ? std::function<bool()>() : times_.interrupted);
+  if (!evaluated) {
+    left_out_ = step;
+    return log::info("step {}: the evaluation is left out, since the run is to end", step);
+  }
   const EvaluationResult& result = *evaluated;
   loss_ = result.loss;
   const std::string per_byte =

@@ -89,14 +89,14 @@ Ending Trainer::run() {
     Verdict verdict = ask_hooks([&](Hook& hook) { return hook.judge(report_); });
     require(!report_.updated || verdict.action == Action::proceed, "step {} was judged after its update was made: {}",
             report_.step, verdict.reason);
-    if (!report_.updated && verdict.action == Action::proceed) verdict = {Action::skip, "a value is not finite"};
+    if (!report_.updated && verdict.action == Action::proceed)
+      verdict = {Action::skip, report_.counted_tokens == 0 ? "no token of the batch counts" : "a value is not finite"};
     if (!report_.updated) look_closer();
     if (report_.updated) verdict = ask_hooks([&](Hook& hook) { return hook.judge_update(report_); });
     const Phase phase(mesh_.world(), report_.step, "evaluating and saving");
     const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report_, verdict, progress_); });
     const Verdict& last = after.action > verdict.action ? after : verdict;
-    const bool over = progress_.step == options_.total_steps;
-    if (last.action < Action::stop_saved || (last.action == Action::stop_saved && over)) continue;
+    if (last.action < Action::stop_saved) continue;
     ending = {outcome_of(last.action), last.reason, last.lost};
     break;
   }

@@ -1,8 +1,29 @@
 #include "models/decoder/cost.h"
 
+#include <algorithm>
+
 #include "models/decoder/decoder.h"
 
 namespace keel::models {
+namespace {
+
+double attention_operations(const DecoderConfig& c, int64_t layer, int64_t length) {
+  const bool windowed = c.attention.window && c.layer_kind(layer) == LayerKind::local;
+  const int64_t keys = windowed ? std::min(length, 2 * *c.attention.window) : length;
+  return 12.0 * double(c.attention.heads * c.head_dim() * keys);
+}
+
+// A forward pass is a third of a forward and a backward pass.
+double recomputed_operations(const DecoderConfig& c, const ModelCost& cost) {
+  if (c.recompute == nn::Recompute::none) return 0;
+  const double attention = cost.attention_operations / 2 / 3;
+  if (c.recompute == nn::Recompute::block)
+    return 2 * double(cost.product_parameters - c.padded_vocab() * c.hidden) + attention;
+  const double heads = double(c.layers * (c.attention.heads + 2 * c.kv_heads()));
+  return 2 * heads * double(c.head_dim() * c.hidden) + attention;
+}
+
+}  // namespace
 
 ModelCost Decoder::cost(int64_t length) const {
   ModelCost cost;
@@ -15,8 +36,9 @@ ModelCost Decoder::cost(int64_t length) const {
     if (name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight")) cost.qk_norm_parameters += elements;
   }
   if (config_.tie_embeddings) cost.product_parameters += embedding_->table->spec.shape.elements();
-  cost.attention_operations =
-      12.0 * double(config_.layers) * double(config_.attention.heads) * double(config_.head_dim()) * double(length);
+  for (int64_t layer = 0; layer < config_.layers; ++layer)
+    cost.attention_operations += attention_operations(config_, layer, length);
+  cost.recomputed_operations = recomputed_operations(config_, cost);
   return cost;
 }
 

@@ -33,6 +33,8 @@ void check_sizes(const DecoderConfig& c, const Node& model) {
   if (!local && c.attention.window)
     throw attention["window"].error(
         "has no effect: model.layer_pattern has no local layer (layer_pattern: [local] windows all)");
+  if (!local && c.positions.local != c.positions.global)
+    throw model["positions"]["local"].error("has no effect: model.layer_pattern has no local layer");
   if (c.init.outliers && c.init.outliers->features > c.hidden)
     throw model["init"]["outliers"].error("{} features are more than hidden {}", c.init.outliers->features, c.hidden);
   if (c.parallel_block && c.norm.placement != nn::NormPlacement::pre)
@@ -51,8 +53,15 @@ void check_qk_norm(const DecoderConfig& c, const Node& qk) {
     throw qk["weight"].error(
         "there are no gains, so zero_centered, weight_init, weight_decay and clip_weight have no effect");
   if (q.kind == ops::QkNormKind::l2 && q.eps == 0) throw qk["eps"].error("l2 needs a floor above 0, such as 1e-12");
-  if (q.clip_weight && q.weight_init > *q.clip_weight)
-    throw qk["clip_weight"].error("{} is below weight_init {}", *q.clip_weight, q.weight_init);
+  if (q.weight != nn::QkWeight::none && q.weight_init == 0)
+    throw qk["weight_init"].error(
+        "must not be 0, or q and k stay 0 for ever: it is the gain itself, also with zero_centered, where the stored "
+        "weight starts at weight_init - 1");
+  if (q.clip_weight && std::abs(q.weight_init) > *q.clip_weight)
+    throw qk["clip_weight"].error("{} is below abs(weight_init) {}", *q.clip_weight, std::abs(q.weight_init));
+  bool anywhere = false;
+  for (int64_t layer = 0; layer < c.layers; ++layer) anywhere |= c.qk_kind(layer) != ops::QkNormKind::none;
+  if (!anywhere) throw qk["layers"].error("rope_only leaves every layer out: none has RoPE");
   if (q.placement == QkPlacement::after_rope && q.weight != nn::QkWeight::none)
     log::warning("{}: gains that differ within a rotated pair lose relative positions when placement is after_rope",
                  qk.path());
@@ -69,8 +78,10 @@ void check_scale(const DecoderConfig& c, const Node& scale) {
   if (clipped_gain && learned && !s.clip)
     throw scale.error(
         "qk_norm.clip_weight bounds nothing while the scale is learned: give model.attention.logit_scale.clip too");
-  if (s.clip && std::abs(c.initial_scale(0)) > *s.clip)
-    throw scale["clip"].error("{} is below the scale's start of {}", *s.clip, c.initial_scale(0));
+  for (int64_t layer = 0; s.clip && layer < c.layers; ++layer)
+    if (c.scale_kind(layer) != nn::LogitScaleKind::fixed && std::abs(c.initial_scale(layer)) > *s.clip)
+      throw scale["clip"].error("{} is below the scale's start of {} in layer {}", *s.clip, c.initial_scale(layer),
+                                layer);
   if (const double* number = std::get_if<double>(&s.init); number && *number == 0)
     throw scale["init"].error("must not be 0");
 }

@@ -56,7 +56,6 @@ class Hook : public ::testing::Test {
     dataset.emplace(std::vector<data::Source>{{folder / "tokens"}}, data::DatasetOptions{.T = 8, .vocabulary = 16});
     options = {.directory = folder / "run",
                .every = 5,
-               .total_steps = 12,
                .config = "name: x",
                .environment = "{}",
                .data_fingerprint = dataset->fingerprint_text(1),
@@ -71,7 +70,7 @@ class Hook : public ::testing::Test {
     train::StepBatches batches(*dataset, {1, 8, 2}, false);
     train::Trainer trainer(model, mesh, batches, order,
                            {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 12},
-                            .total_steps = options.total_steps});
+                            .total_steps = total_steps});
     model.convention = convention;
     CheckpointHook hook({*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer, true, probe}, options);
     trainer.add(script);
@@ -96,6 +95,7 @@ class Hook : public ::testing::Test {
   io::IoThread io;
   std::optional<data::Dataset> dataset;
   CheckpointOptions options;
+  int64_t total_steps = 12;
   train::Probe probe;
   double convention = 1;
   Script script;
@@ -119,7 +119,7 @@ TEST_F(Hook, WithoutAFinalOneOnlyWhenDue) {
 }
 
 TEST_F(Hook, AFinalStepThatWasDueIsSavedOnce) {
-  options.total_steps = 10;
+  total_steps = 10;
   run();
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10)));
 }
@@ -158,12 +158,13 @@ TEST_F(Hook, AnUpdateInTroubleIsNotSaved) {
   EXPECT_THAT(names(), ElementsAre(file_name(12)));
 }
 
-TEST_F(Hook, AStopAskedForAtTheLastStepIsTheEnd) {
+// Something is still to be done at that step: the state is kept, whatever `final` says.
+TEST_F(Hook, AStopAskedForAtTheLastStepIsSaved) {
   options.final = false;
   script.after = {{12, Action::stop_saved}};
   run();
-  EXPECT_EQ(ending.outcome, train::Outcome::done);
-  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10)));
+  EXPECT_EQ(ending.outcome, train::Outcome::saved_early);
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
 }
 
 TEST_F(Hook, AnUnstableStopSavesNothingAndKeepsOlderFiles) {
@@ -220,7 +221,7 @@ struct Held : train::Hook {
 };
 
 TEST_F(Hook, ManySavesLeaveNothingBehind) {  // CASES R76
-  options.total_steps = 2000;
+  total_steps = 2000;
   options.every = 20;
   options.retention.keep = 2;
   Held held;
@@ -265,7 +266,7 @@ TEST_F(Hook, TheStoredProbeMustGiveItsLossAgain) {
   run();
   EXPECT_EQ(state_of(12).probe.tokens, probe.tokens);
   EXPECT_GT(state_of(12).probe.loss, 1);
-  options.total_steps = 13;
+  total_steps = 13;
   run();
   EXPECT_EQ(first_step, 12);
   convention = 1.001;

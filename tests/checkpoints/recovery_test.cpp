@@ -72,7 +72,6 @@ class RecoveryTest : public ::testing::Test {
                           {.directory = options.directory + "/checkpoints",
                            .every = 5,
                            .retention = {.keep = 10},
-                           .total_steps = 40,
                            .config = "name: x",
                            .environment = "{}",
                            .data_fingerprint = data.fingerprint_text(1),

@@ -88,7 +88,8 @@ TEST_F(Recovery, PoisonedDataIsLeftOutAndTheRunIsAsGoodAsAClearOne) {
 TEST_F(Recovery, ExhaustedLimitsStopWithAGoodCheckpoint) {
   poison(60, 65);
   const std::string common = std::string(kCommon) + "train.steps=110 name=run stability.rollback.leave_out=";
-  const Ended ended = keel(common + "false 'stability.fallbacks=[{optimizer.lr: 1e-3, optimizer.clip_norm: 0.5}]'", 2);
+  const std::string fallbacks = " 'stability.fallbacks=[{optimizer.lr: 1e-3, optimizer.clip_norm: 0.5}]'";
+  const Ended ended = keel(common + "false" + fallbacks, 2);
   EXPECT_EQ(ended.code, 3) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("stability.max_skips, lower_lr, rollback and fallbacks are used up"));
   EXPECT_EQ(events("run", "rolled_back").size(), 3u);  // two, and one more with the fallback
@@ -100,8 +101,13 @@ TEST_F(Recovery, ExhaustedLimitsStopWithAGoodCheckpoint) {
   ASSERT_FALSE(files.empty());
   EXPECT_THAT(files.back(), HasSubstr("step-00000040.h5"));
   EXPECT_EQ(keel("inspect --verify " + files.back()).code, 0);
-  // What was tried is known to the next process, and a person can go on from there.
-  EXPECT_EQ(keel(common + "false", 2).code, 3);
+  // What was tried is known to the next process, which says so, and a person can go on from there.
+  const Ended next = keel(common + "false" + fallbacks, 2);
+  EXPECT_EQ(next.code, 3);
+  EXPECT_THAT(next.output, HasSubstr("recovery.json is in force: fallback 1 of stability.fallbacks"));
+  const Ended without = keel(common + "false", 2);
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.output, HasSubstr("the run has taken 1 of them, and 0 are given"));
   std::filesystem::remove(directory_ / "runs/run/recovery.json");
   EXPECT_EQ(keel(common + "true", 2).code, 0);
 }
@@ -142,11 +148,17 @@ TEST_F(Recovery, FallbacksAreCheckedBeforeTheRun) {
   for (auto [fallback, word] : {std::pair("{optimizer.lrr: 1e-4}", "lrr"),
                                 {"{model.hidden: 64}", "model.hidden"},
                                 {"{batch.sequences: 16}", "batch.sequences"},
-                                {"{log.every: 3}", "changes nothing"}}) {
+                                {"{log.every: 3}", "changes nothing"},
+                                {"{batch.micro_sequences: 3}", "micro_sequences"}}) {
     const Ended ended = keel(fmt::format("train run.yaml 'stability.fallbacks=[{}]'", fallback));
     EXPECT_EQ(ended.code, 2) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(word));
   }
+  const Ended clip = keel(
+      "train run.yaml model.attention.qk_norm.weight=none model.attention.logit_scale.kind=fixed "
+      "'stability.fallbacks=[{stability.qk_clip: {tau: 50}}]'");
+  EXPECT_EQ(clip.code, 2) << clip.output;
+  EXPECT_THAT(clip.output, HasSubstr("there is nothing to scale"));
 }
 
 // Bit for bit the state of its step, though training went on meanwhile.

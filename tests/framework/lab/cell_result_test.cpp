@@ -63,11 +63,20 @@ TEST(CellResult, LostByEachRuleAlone) {
 TEST(CellResult, ARunThatEndedNotFiniteHasNoLoss) {
   RunRecord run = quiet_run();
   run.evaluations.pop_back();
-  EXPECT_EQ(judge(run, 2.5, false).valid_loss, 3) << "cut off early: its loss at that time";
   run.steps.back().loss = std::nan("");
   EXPECT_TRUE(std::isnan(judge(run, 2.5, false).valid_loss));
   run.steps.back().largest_logit = std::nan("");
   EXPECT_TRUE(std::isinf(judge(run, 2.5, false).largest_logit));
+}
+
+// Nothing stands in for the first or the last evaluation.
+TEST(CellResult, ARunWithoutTheEvaluationsItIsJudgedByIsRefused) {
+  RunRecord run = quiet_run();
+  run.evaluations.pop_back();
+  EXPECT_THROW(judge(run, 2.5, false), Error);
+  run = quiet_run();
+  run.evaluations.erase(run.evaluations.begin());
+  EXPECT_THROW(judge(run, 2.5, false), Error);
 }
 
 TEST(CellResult, UseOfTheBound) {
@@ -115,7 +124,9 @@ TEST(Ablation, AResultThatLacksWhatCountsIsNamed) {
 // A step taken at a rate of 0 changes nothing, and is taken all the same.
 TEST(CellResult, SkippedStepsAreThoseNotTaken) {
   const data::TemporaryFolder folder;
-  io::write_file(folder / "metrics.jsonl", R"({"step":1,"loss":3,"verdict":"proceed","update_norm":0.5})"
+  io::write_file(folder / "metrics.jsonl", R"({"step":0,"valid_loss":4})"
+                                           "\n"
+                                           R"({"step":1,"loss":3,"verdict":"proceed","update_norm":0.5})"
                                            "\n"
                                            R"({"step":2,"loss":3,"verdict":"skip","update_norm":0})"
                                            "\n"

@@ -44,7 +44,9 @@ TEST(UpdateGate, MeansNormAndLargest) {
   // Four ranks of a tensor group bring the same sums.
   EXPECT_EQ(decide({.sums = {240, 12, 80, 80}, .copies = 4}).values, open.values);
   // A batch without a counted token changes nothing and divides by nothing.
-  EXPECT_EQ(decide({.sums = {0, 0, 0, 0}, .squares = 0}).values, (std::vector<double>{0, 0, 0, 7}));
+  const Decision nothing = decide({.sums = {0, 0, 0, 0}, .squares = 0});
+  EXPECT_EQ(nothing.values, (std::vector<double>{0, 0, 0, 7}));
+  EXPECT_EQ(nothing.made, 0);
 }
 
 TEST(UpdateGate, ClipsToTheNorm) {

@@ -21,6 +21,7 @@ class ReplicaCheck : public ::testing::TestWithParam<DType> {
     declare("cut", nn::Placement::sharded(0), true);
     declare("gain", nn::Placement::partial(), false);
     declare("whole", nn::Placement::whole(), true);
+    declare("kv", nn::Placement::sharded(0, mesh.tensor().size()), true);
     parameters.allocate({.activation = GetParam(), .tensor = mesh.tensor_position(), .data_ranks = mesh.data().size()});
     parameters.initialise(5);
     parameters.round_to_compute();
@@ -64,7 +65,7 @@ TEST_P(ReplicaCheck, OneBitIsFound) {
 // Both data ranks of one tensor rank changed alike: only the tensor group can see it.
 TEST_P(ReplicaCheck, TensorRanksAreCompared) {
   if (mesh.tensor().size() == 1) GTEST_SKIP() << "one tensor rank";
-  for (const char* name : {"gain", "whole"}) {
+  for (const char* name : {"gain", "whole", "kv"}) {
     auto* bytes = static_cast<std::byte*>(const_cast<void*>(ConstTensor(parameters.at(name).compute).data()));
     if (mesh.tensor().rank() == 1) bytes[0] ^= std::byte{1};
     EXPECT_THAT(message(), HasSubstr(fmt::format("'{}' of rank 0 and of rank 1 differ", name)));

@@ -10,10 +10,11 @@
 
 #include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
-#include "framework/train/evaluation.h"
+#include "framework/train/evaluation_hook.h"
 #include "framework/train/replica_hook.h"
 #include "framework/train/run_files_hook.h"
 #include "framework/train/stability_hook.h"
+#include "framework/train/time_limit_hook.h"
 #include "tests/framework/data/temporary_folder.h"
 #include "tests/support/toy_model.h"
 
@@ -246,6 +247,46 @@ TEST_F(TrainerTest, AnEvaluationEndsWhereAnyRankIsToEnd) {
   EXPECT_TRUE(evaluation.run(model, mesh, [] { return false; }));
   const bool last = world->rank() == world->size() - 1;
   EXPECT_FALSE(evaluation.run(model, mesh, [&] { return last; }));
+}
+
+// A limit that passes, or a signal that comes, in the last step ends nothing.
+TEST(TimeLimitHook, EndsARunBeforeItsLastStepOnly) {
+  TimeLimitHook hook(
+      {}, 0, 10, [] { return true; }, [] {});
+  StepReport report;
+  report.stop_requested = true;
+  for (int64_t step : {9, 10}) {
+    report.step = step;
+    EXPECT_EQ(hook.after_step(report, {}, {}).action, step == 10 ? Action::proceed : Action::stop_saved);
+  }
+}
+
+// The last one was left out: the run is not done, and makes it up where it goes on. Where there is nothing to save it
+// is not left out.
+TEST_F(TrainerTest, AnEvaluationThatWasLeftOutIsMadeUp) {
+  RunFilesHook files(io, {.directory = folder / "", .writer = false, .tensorboard = false, .throughput = {}});
+  Evaluation evaluation(*dataset, {1, 8, 1}, false, 0);
+  bool ending = true;
+  const EvaluationTimes times{.every = 5, .total_steps = 10, .first = true, .interrupted = [&] { return ending; }};
+  auto hook = [&] { return EvaluationHook(evaluation, model, mesh, files, times); };
+  EvaluationHook first = hook();
+  const Progress begin{.step = 0};
+  first.start(begin);
+  EXPECT_EQ(first.state().at("left_out"), -1);
+  for (int64_t step : {5, 10}) {
+    StepReport report;
+    report.step = step;
+    const Verdict verdict = first.after_step(report, {}, {.step = step});
+    EXPECT_EQ(verdict.action, step == 10 ? Action::stop_saved : Action::proceed);
+    EXPECT_EQ(first.state().at("left_out"), step);
+    EXPECT_FALSE(first.loss());
+  }
+  ending = false;
+  EvaluationHook second = hook();
+  second.restore(first.state());
+  second.start({.step = 10});
+  EXPECT_TRUE(second.loss());
+  EXPECT_EQ(second.state().at("left_out"), -1);
 }
 
 }  // namespace

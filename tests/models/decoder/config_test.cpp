@@ -90,6 +90,39 @@ TEST(DecoderConfig, RefusesWhatDoesNotFit) {  // CASES R13, R17, R58
   EXPECT_THAT(refusal("attention: {heads: 4, qk_norm: {knd: l2}}"), HasSubstr("kind"));
 }
 
+// A start from which nothing moves, a norm that is nowhere, a bound that the first update would jump to.
+TEST(DecoderConfig, RefusesQkNormThatDoesNothing) {
+  const std::string heads = "attention: {heads: 4, ";
+  EXPECT_THAT(refusal(heads + "qk_norm: {weight_init: 0}}"), HasSubstr("weight_init"));
+  EXPECT_THAT(refusal(heads + "qk_norm: {zero_centered: true, weight_init: 0}}"), HasSubstr("the gain itself"));
+  EXPECT_THAT(refusal(heads + "qk_norm: {layers: rope_only}}, positions: {global: none, local: none}"),
+              HasSubstr("none has RoPE"));
+  EXPECT_THAT(refusal(heads + "qk_norm: {weight_init: -3, clip_weight: 2}, logit_scale: {kind: fixed}}"),
+              HasSubstr("clip_weight"));
+  // l2 starts at sqrt(16) = 4 in the layers with RoPE, and 1/4 in those without a norm.
+  const std::string mixed = ", positions: {global: none, local: rope}, layer_pattern: [global, local]";
+  EXPECT_THAT(
+      refusal(heads + "qk_norm: {kind: l2, layers: rope_only}, logit_scale: {kind: per_head, clip: 3}}" + mixed),
+      HasSubstr("start of 4 in layer 1"));
+  EXPECT_THAT(refusal(heads + "window: null}, positions: {local: none}"), HasSubstr("no local layer"));
+}
+
+// Windows cost what they see: 12 H d T of a whole layer, 12 H d 2W of one with a window W below T / 2.
+TEST(DecoderCost, CountsWindowsAndWhatIsComputedAgain) {
+  const auto cost = [](const std::string& keys, int64_t length) { return Decoder(read(keys)).cost(length); };
+  const std::string two = "attention: {heads: 4, window: 8}, layer_pattern: [local, global]";
+  EXPECT_EQ(cost(two, 64).attention_operations, 12.0 * 64 * (16 + 64));
+  EXPECT_EQ(cost(two, 10).attention_operations, 12.0 * 64 * (10 + 10));
+  const ModelCost kept = cost("attention: {heads: 4}", 64);
+  EXPECT_EQ(kept.recomputed_operations, 0);
+  const ModelCost again = cost("attention: {heads: 4}, recompute: block", 64);
+  // All but the head: a third of forward and backward.
+  const double head = 6.0 * double(read("attention: {heads: 4}").padded_vocab()) * 64;
+  EXPECT_NEAR(again.recomputed_operations, (kept.operations_causal() - head) / 3, 1);
+  const ModelCost part = cost("attention: {heads: 4}, recompute: attention", 64);
+  EXPECT_EQ(part.recomputed_operations, 2.0 * 2 * 3 * 64 * 64 + kept.attention_operations / 6);
+}
+
 TEST(DecoderConfig, RefusesFrequencyScalingsThatMeanNothing) {
   const auto with = [](const std::string& scaling, const std::string& more = "") {
     return refusal("attention: {heads: 4}, rope: {scaling: {" + scaling + "}}" + more);
