@@ -3,19 +3,14 @@
 #include <chrono>
 
 #include "checkpoints/agreement.h"
+#include "framework/base/clock.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/base/trace.h"
 #include "framework/io/files.h"
 
 namespace keel::checkpoints {
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 LocalTensors CheckpointHook::tensors() const {
   return {.parameters = parts_.model.parameters(),
@@ -123,9 +118,8 @@ train::Verdict CheckpointHook::after_step(const train::StepReport& report, const
 // A run that stopped on instability, or goes back, keeps its last good file; one that was stopped early is saved
 // whatever `final` says, or its work would be lost.
 void CheckpointHook::finish(const train::Progress& progress, const train::Ending& ending) {
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                             std::chrono::duration<double>(options_.final_save_limit_seconds));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                           std::chrono::duration<double>(options_.final_save_limit_seconds));
   finish_save(deadline);
   const bool sound = ending.outcome == train::Outcome::done || ending.outcome == train::Outcome::saved_early;
   const bool goes_on = ending.outcome == train::Outcome::saved_early;
@@ -153,7 +147,7 @@ RunState CheckpointHook::state_at(const train::Progress& progress) {
 void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
   const Span span("copy of the state", progress.step);
   if (options_.before_save) options_.before_save();
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   LocalTensors tensors = this->tensors();
   tensors.weights_only = options_.weights_only;
   if (copied || tensors.parameters.device().kind == DeviceKind::cuda) {
@@ -169,7 +163,7 @@ void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
 CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const RunState& state) {
   const Span span("save", state.progress.step);
   trace::name_thread("saving");
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   comm::Communicator& saves = parts_.saves;
   saves.stand_at(state.progress.step, "saving");
   Saved saved{.path = options_.directory + "/" + file_name(state.progress.step),
@@ -196,7 +190,7 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
 void CheckpointHook::collect() {
   if (!saving_.valid()) return;
   constexpr auto kPatience = std::chrono::seconds(30);
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   while (saving_.wait_for(kPatience) == std::future_status::timeout)
     log::info(
         "training waits for a save to end, for {:.0f} s so far (a disk that does not answer within {:.0f} s ends "
@@ -228,7 +222,7 @@ void CheckpointHook::collect() {
   }
 }
 
-void CheckpointHook::finish_save(std::chrono::steady_clock::time_point deadline) {
+void CheckpointHook::finish_save(Clock::time_point deadline) {
   if (!saving_.valid()) return;
   if (saving_.wait_until(deadline) == std::future_status::timeout)
     comm::end_all_ranks(

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "checkpoints/recovery.h"
+#include "framework/base/clock.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/data/token_bigram.h"
@@ -13,10 +14,6 @@
 
 namespace keel {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 // By the first rank that fails, on its own: others may stand in a collective that it will not come to. What they tell
 // later, that it has gone, is no reason.

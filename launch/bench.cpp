@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "framework/base/process.h"
 #include "framework/base/text.h"
 #include "framework/lab/statistics.h"
 #include "framework/ops/product_rate.h"

@@ -60,12 +60,6 @@ std::string hdf5_version() {
                      io::parallel_hdf5() ? "parallel" : "serial");
 }
 
-int64_t peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t(usage.ru_maxrss) * 1024;
-}
-
 std::string build_identity() {
   const std::string program = io::read_file("/proc/self/exe", uint64_t(1) << 30);
   return fmt::format("{} {} {:08x}", KEEL_VERSION, KEEL_COMMIT, io::crc32c(std::as_bytes(std::span(program))));

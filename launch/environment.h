@@ -17,9 +17,6 @@ std::vector<std::string> environment_changes(const std::string& stored, const st
 // What must be the same on all ranks: version, commit and a checksum of the program itself.
 std::string build_identity();
 
-// The most that this process has held so far, of the host's memory.
-int64_t peak_resident_bytes();
-
 // Facts of this machine, for `keel doctor` too.
 std::string cpu_model();
 std::string cpu_features();  // of those that matter here: "avx2 fma", "avx512f avx512_bf16"

@@ -5,6 +5,7 @@
 
 #include "checkpoints/reader.h"
 #include "framework/base/text.h"
+#include "framework/io/hdf5.h"
 #include "framework/io/io_thread.h"
 #include "launch/commands.h"
 #include "launch/run_setup.h"
@@ -17,12 +18,6 @@ struct Arguments {
   std::string checkpoint;
   bool json = false, verify = false, bounds = false, config = false;
 };
-
-uint64_t elements(const checkpoints::StoredTensor& tensor) {
-  uint64_t product = 1;
-  for (uint64_t size : tensor.shape) product *= size;
-  return product;
-}
 
 // [layers][H]; a layer that nothing bounds has none.
 using Bounds = std::vector<std::vector<double>>;
@@ -76,7 +71,7 @@ void print_table(const checkpoints::Contents& contents) {
   uint64_t sum = 0;
   for (const auto& tensor : contents.parameters) {
     fmt::print("  {:<48} [{}]\n", tensor.name, fmt::join(tensor.shape, ", "));
-    sum += elements(tensor);
+    sum += io::elements_of(tensor.shape);
   }
   fmt::print("step {}, {} updates, {} tokens, {} samples\n", state.progress.step, state.progress.updates,
              state.progress.tokens_consumed, state.progress.samples.consumed());

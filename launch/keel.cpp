@@ -14,9 +14,7 @@ void check_command(const CLI::App& program, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
   if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return;
-  const std::string near = nearest(word, names);
-  throw input_error("there is no command '{}'{}; keel --help lists them", word,
-                    near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
+  throw input_error("there is no command '{}'{} (keel --help lists them)", word, did_you_mean(word, names, ", "));
 }
 
 // Commands that read and write files alone do it once, however many ranks were started.

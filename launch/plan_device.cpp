@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/process.h"
 #include "framework/base/text.h"
 #include "framework/comm/mpi.h"
 #include "framework/ops/product_rate.h"
@@ -21,16 +22,6 @@ const std::array<PlanDevice, 3> kGpus = {
     PlanDevice{"h100", true, 80e9, 989e12, 67e12, 3.35e12, 450e9, 50e9, 8, 0.5e9, 0.5e9},
     PlanDevice{"a100", true, 80e9, 312e12, 19.5e12, 2.0e12, 300e9, 25e9, 8, 0.5e9, 0.5e9}};
 
-// A line "VmRSS:  1234 kB" of /proc/self/status.
-double resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    double kib = 0;
-    if (word == "VmRSS:" && status >> kib) return kib * 1024;
-  }
-  return 0;
-}
-
 // What a step allocates outside of the model's own memory: oneDNN's primitives and its scratch per thread, attention's
 // tiles, files and telemetry. Measured on small models: 30 MB.
 constexpr double kLibraries_bytes = 30e6;
@@ -38,7 +29,7 @@ constexpr double kLibraries_bytes = 30e6;
 PlanDevice this_machine(int64_t ranks) {
   const double pages = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGE_SIZE));
   PlanDevice cpu{.name = "cpu", .memory_bytes = pages / double(ranks), .ranks_per_host = int(ranks)};
-  cpu.program_bytes = resident_bytes() + kLibraries_bytes;
+  cpu.program_bytes = double(resident_bytes()) + kLibraries_bytes;
   cpu.exchange_bytes = double(comm::MpiOptions().scratch_bytes);
   cpu.bf16_rate = ops::measure_product_rate(DType::bf16, {.size = 1024, .seconds = 0.3});
   cpu.fp32_rate = ops::measure_product_rate(DType::f32, {.size = 1024, .seconds = 0.3});
@@ -67,9 +58,7 @@ PlanDevice plan_device(const std::string& name, int64_t ranks) {
     names.push_back(gpu.name);
   }
   if (name == "cpu") return this_machine(ranks);
-  const std::string near = nearest(name, names);
-  throw input_error("--device {}: known are {}{}", name, fmt::join(names, ", "),
-                    near.empty() ? "" : fmt::format("; did you mean {}?", near));
+  throw input_error("--device {}: known are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names, "; "));
 }
 
 }  // namespace keel

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "framework/base/clock.h"
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
@@ -13,12 +14,6 @@
 
 namespace keel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // One live line on a terminal, else a line every half minute.
 class ProgressLine {

@@ -8,6 +8,7 @@
 #include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
 #include "framework/base/log.h"
+#include "framework/base/process.h"
 #include "framework/base/text.h"
 #include "framework/io/event_command.h"
 #include "framework/io/files.h"

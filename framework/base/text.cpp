@@ -12,13 +12,6 @@
 namespace keel {
 namespace {
 
-std::string folded(std::string_view word) {
-  std::string out;
-  for (char c : word)
-    if (c != '-' && c != '_') out += char(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 // Letters put in, left out, replaced, or swapped with their neighbour.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before, above, row(b.size() + 1);
@@ -37,6 +30,13 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::string folded(std::string_view word) {
+  std::string out;
+  for (char c : word)
+    if (c != '-' && c != '_') out += c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  return out;
+}
+
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   std::string best, target = folded(word);
   size_t least = SIZE_MAX;
@@ -49,6 +49,11 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
     }
   }
   return best;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates, std::string_view before) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? "" : fmt::format("{}did you mean {}?", before, near);
 }
 
 std::string human_bytes(double bytes) {

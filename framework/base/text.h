@@ -9,9 +9,13 @@
 
 namespace keel {
 
-// The candidate with the smallest edit distance (case, '-' and '_' ignored), or "" where none is near (over a third
-// of the longer name away). For "did you mean ...?".
+// Without case (of ASCII), '-' and '_', which say nothing about what was meant.
+std::string folded(std::string_view word);
+// The candidate with the smallest edit distance, both folded, or "" where none is near (over a third of the longer name
+// away).
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
+// "did you mean X?" of the nearest, behind `before`; "" where there is none.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates, std::string_view before = "");
 
 // 1536 -> "1.5 KiB"; for people.
 std::string human_bytes(double bytes);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "framework/base/clock.h"
 #include "framework/comm/world.h"
 
 namespace keel::comm {
@@ -88,9 +89,7 @@ class Ending {
   }
 
  private:
-  double waited_seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
+  double waited_seconds() const { return seconds_since(begin_); }
 
   bool announce() {
     for (int other = rank_ + 1; other < int(codes_.size()); ++other) {
@@ -114,7 +113,7 @@ class Ending {
   const int rank_;
   const Outcome& mine_;
   std::vector<int> codes_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  const Clock::time_point begin_ = Clock::now();
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace keel::comm {
 
-void Standing::waits_since(std::chrono::steady_clock::time_point begin, const Place& place, const Label& label) {
+void Standing::waits_since(Clock::time_point begin, const Place& place, const Label& label) {
   std::lock_guard lock(mutex_);
   waits_ = true;
   begin_ = begin;
@@ -21,7 +21,7 @@ std::string Standing::text() const {
   std::lock_guard lock(mutex_);
   const std::string place = fmt::format("step {}, {}", step_.load(), phase_.load());
   if (!waits_) return place + ", waiting for no other rank";
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const double seconds = seconds_since(begin_);
   return fmt::format("{}, waiting for {:.1f} s: {}", place, seconds, comm::text(place_, label_));
 }
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 
+#include "framework/base/clock.h"
 #include "framework/comm/label.h"
 
 namespace keel::comm {
@@ -19,7 +19,7 @@ class Standing {
     phase_ = phase;
   }
   // A wait that has taken a while already, and its end. Nothing is allocated for groups with short names.
-  void waits_since(std::chrono::steady_clock::time_point begin, const Place& place, const Label& label);
+  void waits_since(Clock::time_point begin, const Place& place, const Label& label);
   void goes_on();
   std::string text() const;
 
@@ -30,7 +30,7 @@ class Standing {
   bool waits_ = false;  // has done so for a while
   Place place_;
   Label label_;
-  std::chrono::steady_clock::time_point begin_;
+  Clock::time_point begin_;
 };
 
 }  // namespace keel::comm

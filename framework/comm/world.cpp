@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <vector>
 
+#include "framework/base/clock.h"
 #include "framework/base/log.h"
+#include "framework/base/process.h"
 #include "framework/base/text.h"
 #include "framework/comm/gpu_choice.h"
 #include "framework/comm/launcher.h"
@@ -30,7 +32,6 @@ cpu_set_t cores_of_process(pid_t process) {
 
 // The sum of ranks must be n (n - 1) / 2, and must come in time: finds ranks that cannot reach each other.
 void check_all_reachable(int rank, int size, double limit_seconds) {
-  using Clock = std::chrono::steady_clock;
   const int64_t expected = int64_t(size) * (size - 1) / 2;
   static int64_t mine, sum;  // outlive an exchange that never ends
   mine = rank;
@@ -39,7 +40,7 @@ void check_all_reachable(int rank, int size, double limit_seconds) {
   const auto begin = Clock::now();
   for (int done = 0; !done;) {
     KEEL_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-    const double waited_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double waited_seconds = seconds_since(begin);
     require(
         done || waited_seconds < limit_seconds,
         "the {} ranks could not reach each other within {} s of the start: check that all hosts are up, and name the "
@@ -111,9 +112,7 @@ World::~World() {
 }
 
 void World::measure_host() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  host_ = name;
+  host_ = host_name();
   MPI_Comm local = MPI_COMM_NULL;
   KEEL_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, all_->rank(), MPI_INFO_NULL, &local));
   KEEL_MPI(MPI_Comm_rank(local, &local_rank_));

@@ -12,14 +12,6 @@ std::string joined(const std::string& prefix, const std::string& key) {
   return prefix.empty() ? key : fmt::format("{}.{}", prefix, key);
 }
 
-// Case, '-' and '_' say nothing about what was meant.
-std::string folded(std::string_view word) {
-  std::string out;
-  for (char c : word)
-    if (c != '-' && c != '_') out += c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
-  return out;
-}
-
 bool means(const KnownKey& known, const std::string& key) {
   return std::any_of(known.names.begin(), known.names.end(), [&](auto& name) { return folded(name) == folded(key); });
 }

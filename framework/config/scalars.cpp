@@ -128,9 +128,9 @@ bool parse_duration(std::string_view text, int64_t& seconds) {
 }  // namespace
 
 void refuse(const Node& node, const std::string& needed, const Context& context, const std::string& advice) {
-  std::string all = needed, near = nearest(node.text(), context.alternatives);
+  std::string all = needed, hint = did_you_mean(node.text(), context.alternatives);
   for (const std::string& word : context.alternatives) all = either(all, word);
-  std::string hint = near.empty() ? advice : fmt::format("did you mean {}?", near);
+  if (hint.empty()) hint = advice;
   throw node.error("needs {}, is {}{}", all, shown(node), hint.empty() ? "" : fmt::format(" ({})", hint));
 }
 
@@ -177,9 +177,7 @@ std::chrono::seconds read_duration(const Node& node, const Field& field, const C
 size_t read_name(const Node& node, const std::vector<std::string>& names, const Context& context) {
   const std::string& text = text_of(node, words(names), context);
   auto found = std::find(names.begin(), names.end(), text);
-  std::string near = nearest(text, names);
-  if (found == names.end())
-    refuse(node, words(names), context, near.empty() ? "" : fmt::format("did you mean {}?", near));
+  if (found == names.end()) refuse(node, words(names), context, did_you_mean(text, names));
   return size_t(found - names.begin());
 }
 

@@ -5,23 +5,10 @@
 #include <algorithm>
 
 #include "framework/base/text.h"
+#include "framework/base/utf8.h"
 
 namespace keel::config {
 namespace {
-
-// Bytes of the UTF-8 character at `at`, 0 where there is none (RFC 3629: no overlong forms, no surrogates).
-size_t character_bytes(std::string_view text, size_t at) {
-  auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
-  unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  size_t length = first >= 0xC2 && first <= 0xDF ? 2 : first >= 0xE0 && first <= 0xEF ? 3 : 4;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
-  bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
-  bool outside = (first == 0xED && byte(1) > 0x9F) || (first == 0xF4 && byte(1) > 0x8F);
-  return overlong || outside ? 0 : length;
-}
 
 // What is wrong with the character at `at`, of `length` bytes; "" where nothing is.
 std::string character_problem(std::string_view text, size_t at, size_t length) {
@@ -46,7 +33,7 @@ std::optional<TextProblem> find_problem(std::string_view text) {
   for (size_t begin = 0; begin < text.size(); ++line_number) {
     size_t end = std::min(text.find('\n', begin), text.size());
     for (size_t at = begin; at < end;) {
-      size_t length = character_bytes(text, at);
+      size_t length = character_bytes(text.substr(at));
       std::string what = character_problem(text, at, length);
       if (!what.empty()) return TextProblem{line_number, int(at - begin) + 1, what};
       at += length;

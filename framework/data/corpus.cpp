@@ -9,10 +9,10 @@
 
 #include "framework/base/error.h"
 #include "framework/base/rng.h"
+#include "framework/base/utf8.h"
 #include "framework/data/notes.h"
 #include "framework/data/token_writer.h"
 #include "framework/data/tokenizer.h"
-#include "framework/data/utf8.h"
 #include "framework/io/files.h"
 
 namespace keel::data {

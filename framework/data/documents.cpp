@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "framework/base/error.h"
-#include "framework/data/utf8.h"
+#include "framework/base/utf8.h"
 
 namespace keel::data {
 namespace {

@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "framework/base/error.h"
+#include "framework/base/utf8.h"
 #include "framework/data/tokenizer.h"
-#include "framework/data/utf8.h"
 
 namespace keel::data {
 namespace {

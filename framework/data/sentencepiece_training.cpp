@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
+#include "framework/base/utf8.h"
 #include "framework/data/tokenizer.h"
-#include "framework/data/utf8.h"
 
 namespace keel::data {
 namespace {

@@ -5,7 +5,7 @@
 #include <unicode/utext.h>
 
 #include "framework/base/error.h"
-#include "framework/data/utf8.h"
+#include "framework/base/utf8.h"
 
 namespace keel::data {
 namespace {

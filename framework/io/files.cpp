@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "framework/base/log.h"
+#include "framework/base/process.h"
 #include "framework/base/text.h"
 
 namespace keel::io {
@@ -24,11 +25,6 @@ namespace {
 std::string directory_of(const std::string& path) {
   std::string directory = std::filesystem::path(path).parent_path().string();
   return directory.empty() ? "." : directory;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
 Descriptor lock_file(const std::string& directory) {

@@ -10,10 +10,6 @@
 namespace keel::io {
 namespace {
 
-uint64_t product(std::span<const uint64_t> dims) {
-  return std::accumulate(dims.begin(), dims.end(), uint64_t(1), std::multiplies<>());
-}
-
 // The access properties that every file is opened with.
 PropertyList file_access(const std::string& path, const FileOptions& options) {
   PropertyList access(H5P_FILE_ACCESS);
@@ -26,6 +22,10 @@ PropertyList file_access(const std::string& path, const FileOptions& options) {
 }
 
 }  // namespace
+
+uint64_t elements_of(std::span<const uint64_t> dims) {
+  return std::accumulate(dims.begin(), dims.end(), uint64_t(1), std::multiplies<>());
+}
 
 template <>
 const ElementType& element_type<float>() {
@@ -149,7 +149,7 @@ uint64_t Datatype::bytes() const {
 }
 
 uint64_t Slab::elements() const {
-  return product(count);
+  return elements_of(count);
 }
 
 File File::create(IoContext&, const std::string& path, const FileOptions& options) {

@@ -23,6 +23,9 @@
 
 namespace keel::io {
 
+// Of an array with these dims.
+uint64_t elements_of(std::span<const uint64_t> dims);
+
 // Whether this HDF5 can open a file from several ranks at once; a serial one serves communicators of one rank.
 bool parallel_hdf5();
 

@@ -10,10 +10,6 @@ namespace {
 
 constexpr uint64_t largest_chunk_bytes = uint64_t(1) << 30;  // HDF5 refuses 4 GiB, and reads a chunk as a whole
 
-uint64_t product(std::span<const uint64_t> dims) {
-  return std::accumulate(dims.begin(), dims.end(), uint64_t(1), std::multiplies<>());
-}
-
 std::vector<hsize_t> sizes(std::span<const uint64_t> values) {
   return {values.begin(), values.end()};
 }
@@ -83,7 +79,7 @@ Dataset Location::create_dataset(const std::string& path, const ElementType& typ
   PropertyList creation(H5P_DATASET_CREATE), links(H5P_LINK_CREATE);
   KEEL_HDF5(subject, H5Pset_create_intermediate_group(links.id(), 1));
   // A fixed dataset without elements has nothing to put in chunks, and HDF5 takes no chunk larger than the dataset.
-  if (!options.chunk.empty() && (!options.largest.empty() || product(dims) > 0)) {
+  if (!options.chunk.empty() && (!options.largest.empty() || elements_of(dims) > 0)) {
     auto chunk = sizes(fitting_chunk(options, dims, type.bytes));
     KEEL_HDF5(subject, H5Pset_chunk(creation.id(), int(chunk.size()), chunk.data()));
   }
@@ -110,7 +106,7 @@ Dataset Location::open_dataset(const std::string& path) const {
 }
 
 uint64_t Dataset::elements() const {
-  return product(dims_);
+  return elements_of(dims_);
 }
 
 void Dataset::resize(std::span<const uint64_t> dims) {

@@ -15,10 +15,6 @@ namespace {
 
 constexpr uint64_t chunk_bytes = 64 << 10;
 
-uint64_t product(std::span<const uint64_t> dims) {
-  return std::accumulate(dims.begin(), dims.end(), uint64_t(1), std::multiplies<>());
-}
-
 // The format whose files carry the mark "open for writing".
 FileOptions options() {
   FileOptions options;
@@ -36,7 +32,7 @@ std::vector<uint64_t> with_rows(uint64_t rows, std::span<const uint64_t> dims) {
 // A dataset of no rows yet, in chunks of about 64 KiB.
 template <Element T>
 void create_growing(Group& group, const std::string& name, std::span<const uint64_t> dims) {
-  const uint64_t rows = std::max<uint64_t>(1, chunk_bytes / std::max<uint64_t>(1, product(dims) * sizeof(T)));
+  const uint64_t rows = std::max<uint64_t>(1, chunk_bytes / std::max<uint64_t>(1, elements_of(dims) * sizeof(T)));
   group.create_dataset<T>(name, with_rows(0, dims),
                           {.chunk = with_rows(rows, dims), .largest = with_rows(H5S_UNLIMITED, dims)});
 }
@@ -127,8 +123,8 @@ void Telemetry::append_row(const std::string& name, int64_t step, std::span<cons
   auto found = arrays_.find(name);
   require(found != arrays_.end(), "telemetry: '{}' is not declared", name);
   Array& array = found->second;
-  require(values.size() == product(array.dims), "telemetry: {} values for an array {} of {}", values.size(), name,
-          product(array.dims));
+  require(values.size() == elements_of(array.dims), "telemetry: {} values for an array {} of {}", values.size(), name,
+          elements_of(array.dims));
   require(step > array.last_step, "telemetry: step {} of {} comes after step {}", step, name, array.last_step);
   array.last_step = step;
   array.steps.push_back(step);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <chrono>
 
+#include "framework/base/process.h"
 #include "framework/io/crc32c.h"
 
 namespace keel::io {
@@ -19,10 +20,8 @@ double wall_seconds() {
 std::string new_file(const std::string& directory) {
   static std::atomic<uint64_t> count = 0;
   create_directories(directory);
-  char host[256] = "";
-  if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
-  return fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", directory, int64_t(wall_seconds()), host, getpid(),
-                     count++);
+  return fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", directory, int64_t(wall_seconds()), host_name(),
+                     getpid(), count++);
 }
 
 template <class Integer>

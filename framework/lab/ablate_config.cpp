@@ -85,11 +85,9 @@ AblateConfig read_ablate_config(const Node& section) {
     throw section["seeds"].error("names a seed twice");
   const std::vector<std::string> arms = c.arms.keys();
   if (!c.baseline) c.baseline = arms[0];
-  if (std::find(arms.begin(), arms.end(), *c.baseline) == arms.end()) {
-    const std::string near = nearest(*c.baseline, arms);
+  if (std::find(arms.begin(), arms.end(), *c.baseline) == arms.end())
     throw section["baseline"].error("there is no arm {}{}", config::in_quotes(*c.baseline),
-                                    near.empty() ? "" : fmt::format(", did you mean {}?", near));
-  }
+                                    did_you_mean(*c.baseline, arms, ", "));
   return c;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "framework/base/clock.h"
 #include "framework/ops/elementwise.h"
 #include "framework/ops/matmul.h"
 #include "framework/tensor/stream.h"
@@ -14,7 +15,6 @@ namespace {
 // The least seconds of one product, after one that warms up.
 double product_seconds(DType dtype, int64_t size, const ProductRateOptions& options) {
   const Stream& stream = Stream::current(options.device);
-  using Clock = std::chrono::steady_clock;
   OwnedTensor x({size, size}, dtype, options.device), w({size, size}, dtype, options.device);
   OwnedTensor y({size, size}, dtype, options.device);
   fill(x, 0.5f);
@@ -28,7 +28,7 @@ double product_seconds(DType dtype, int64_t size, const ProductRateOptions& opti
     auto start = Clock::now();
     linear_forward(y, x, packed);
     stream.synchronize();
-    double one_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    double one_seconds = seconds_since(start);
     spent_seconds += one_seconds;
     best_seconds = repetition == 0 ? one_seconds : std::min(best_seconds, one_seconds);
   }

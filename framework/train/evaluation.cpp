@@ -1,8 +1,8 @@
 #include "framework/train/evaluation.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "framework/base/clock.h"
 #include "framework/tensor/copy.h"
 
 namespace keel::train {
@@ -37,7 +37,7 @@ Evaluation::Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bo
 std::optional<EvaluationResult> Evaluation::run(nn::Model& model, parallel::Mesh& mesh,
                                                 const std::function<bool()>& interrupted) {
   constexpr int64_t kBatches = 8;  // from one look at `interrupted`, which all ranks take together, to the next
-  const auto begin = std::chrono::steady_clock::now();
+  const Clock::time_point begin = Clock::now();
   const nn::AxisPosition data = mesh.data_position();
   const int64_t own = batches_.sizes().micro_sequences, whole = own * data.size;
   rows_.resize(size_t(own));
@@ -62,7 +62,7 @@ std::optional<EvaluationResult> Evaluation::run(nn::Model& model, parallel::Mesh
   result.loss = loss / double(std::max<int64_t>(1, result.counted_tokens));
   const double bytes = text_bytes(dataset_, order_, samples_);
   if (bytes > 0) result.nats_per_byte = loss / bytes;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.seconds = seconds_since(begin);
   return result;
 }
 

@@ -2,16 +2,15 @@
 // nothing to end.
 #pragma once
 
-#include <chrono>
 #include <functional>
 
+#include "framework/base/clock.h"
 #include "framework/train/hook.h"
 
 namespace keel::train {
 
 class TimeLimitHook : public Hook {
  public:
-  using Clock = std::chrono::steady_clock;
   // `limit_seconds` after `begin`, 0: no limit. `asked` says whether a signal came to this rank; `request_stop` tells
   // all ranks at the next step.
   TimeLimitHook(Clock::time_point begin, double limit_seconds, int64_t total_steps, std::function<bool()> asked,
@@ -32,7 +31,7 @@ class TimeLimitHook : public Hook {
 
   // On this rank.
   bool due() const {
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    const double seconds = seconds_since(begin_);
     return (limit_seconds_ > 0 && seconds > limit_seconds_) || asked_();
   }
 

@@ -35,9 +35,8 @@ const Family& family_of(JsonKeys& keys) {
     if (type == family.type) return family;
     known.push_back(family.type);
   }
-  const std::string near = nearest(type, known);
-  throw keys.error("model_type", "'{}' is not known{}; known are {} and gemma3", type,
-                   near.empty() ? "" : fmt::format(", did you mean {}?", near), fmt::join(known, ", "));
+  throw keys.error("model_type", "'{}' is not known{}; known are {} and gemma3", type, did_you_mean(type, known, ", "),
+                   fmt::join(known, ", "));
 }
 
 void read_sizes(JsonKeys& keys, DecoderConfig& c, const Family& family) {

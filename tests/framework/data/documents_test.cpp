@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "framework/data/utf8.h"
+#include "framework/base/utf8.h"
 #include "tests/framework/data/temporary_folder.h"
 
 namespace keel::data {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace keel::data {
+namespace keel {
 
 // Bytes of the well-formed character that `text` begins with; 0 where it begins with none (or is empty).
 size_t character_bytes(std::string_view text);
@@ -19,4 +19,4 @@ int64_t count_invalid_bytes(std::string_view text);
 // The largest cut of at most `most` bytes that splits no well-formed character.
 size_t cut_between_characters(std::string_view text, size_t most);
 
-}  // namespace keel::data
+}  // namespace keel

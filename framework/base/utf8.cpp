@@ -1,9 +1,9 @@
-#include "framework/data/utf8.h"
+#include "framework/base/utf8.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace keel::data {
+namespace keel {
 namespace {
 
 bool continues(char c) {
@@ -66,4 +66,4 @@ size_t cut_between_characters(std::string_view text, size_t most) {
   return most;
 }
 
-}  // namespace keel::data
+}  // namespace keel
