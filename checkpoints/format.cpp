@@ -5,8 +5,8 @@
 namespace keel::checkpoints {
 
 std::string path_of(Part part, const std::string& parameter) {
-  constexpr const char* groups[] = {"parameters/", "moment1/", "moment2/"};
-  return groups[int(part)] + parameter;
+  constexpr const char* kGroups[] = {"parameters/", "moment1/", "moment2/"};
+  return kGroups[int(part)] + parameter;
 }
 
 std::string checksums_of(Part part, const std::string& parameter) {

@@ -39,8 +39,8 @@ int64_t bytes_of(Element type) {
 }
 
 std::string_view name_of(Element type) {
-  constexpr std::string_view names[] = {"F32", "BF16", "F16"};
-  return names[int(type)];
+  constexpr std::string_view kNames[] = {"F32", "BF16", "F16"};
+  return kNames[int(type)];
 }
 
 std::optional<Element> element_named(std::string_view name) {

@@ -59,7 +59,7 @@ std::string read_text(const std::string& path) {
     std::string near = errno == ENOENT ? nearest_file(path) : "";
     throw input_error("{}: {}{}", path, reason, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
   }
-  std::string text(max_text_bytes + 1, '\0');
+  std::string text(kMostText_bytes + 1, '\0');
   file.read(text.data(), std::streamsize(text.size()));
   if (file.bad()) throw input_error("{}: cannot be read: {}", path, std::strerror(errno));
   text.resize(size_t(file.gcount()));

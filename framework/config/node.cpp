@@ -9,7 +9,7 @@ namespace keel::config {
 namespace {
 
 const std::string no_text;
-constexpr size_t longest_path = 160;
+constexpr size_t kLongestPath = 160;
 
 std::string child_path(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
@@ -56,9 +56,9 @@ std::shared_ptr<const Node::Data> overlaid(const std::shared_ptr<const Node::Dat
 }  // namespace
 
 std::string in_quotes(std::string_view text) {
-  constexpr size_t longest = 60;
-  std::string shown(text.substr(0, longest));
-  if (text.size() > longest) {
+  constexpr size_t kLongest = 60;
+  std::string shown(text.substr(0, kLongest));
+  if (text.size() > kLongest) {
     while (!shown.empty() && (static_cast<unsigned char>(text[shown.size()]) & 0xC0) == 0x80) shown.pop_back();
     shown += "...";
   }
@@ -137,15 +137,15 @@ std::string Node::where() const {
 
 Error Node::error_line(const Mark& mark, const std::string& problem) const {
   std::string line = Node(nullptr, "", mark, mark).where();
-  std::string path = path_.size() > longest_path ? path_.substr(0, longest_path) + "..." : path_;
+  std::string path = path_.size() > kLongestPath ? path_.substr(0, kLongestPath) + "..." : path_;
   for (const std::string& part : {path, problem})
     if (!part.empty()) line += line.empty() ? part : ": " + part;
   return Error(ErrorKind::input, one_line(std::move(line)));
 }
 
 Node Node::with(std::string_view dotted, const Node& value) const {
-  if (std::count(dotted.begin(), dotted.end(), '.') >= max_depth)
-    throw value.error("nested deeper than {} levels", max_depth);
+  if (std::count(dotted.begin(), dotted.end(), '.') >= kMostDepth)
+    throw value.error("nested deeper than {} levels", kMostDepth);
   auto [first, rest] = split_first(dotted);
   if (first.empty()) throw value.error("{} is no key: write section.key", in_quotes(dotted));
   auto copy = data_ ? std::make_shared<Data>(*data_) : std::make_shared<Data>();

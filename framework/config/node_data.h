@@ -25,6 +25,6 @@ struct Node::Data {
 };
 
 // Deeper trees are refused: nothing in Keel nests so far, and recursion stays safe.
-inline constexpr int max_depth = 64;
+inline constexpr int kMostDepth = 64;
 
 }  // namespace keel::config

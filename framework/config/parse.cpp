@@ -121,7 +121,7 @@ void Builder::OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anc
 void Builder::open(Node::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
   check_tag(mark, tag);
   if (expects_key()) throw error(mark, "a key must be a single word, not a list or a map (or a bracket is not closed)");
-  if (open_.size() >= size_t(max_depth)) throw error(mark, fmt::format("nested deeper than {} levels", max_depth));
+  if (open_.size() >= size_t(kMostDepth)) throw error(mark, fmt::format("nested deeper than {} levels", kMostDepth));
   auto data = std::make_shared<Data>();
   data->kind = kind;
   data->mark = mark_of(mark);
@@ -151,7 +151,7 @@ void Builder::take_key(const YAML::Mark& mark, const std::string& key, bool plai
 }
 
 void Builder::finish(SharedData data, YAML::anchor_t anchor, const YAML::Mark& mark) {
-  constexpr size_t most_nodes = 100'000;
+  constexpr size_t kMostNodes = 100'000;
   if (anchor != 0) anchors_[anchor] = data;
   if (open_.empty()) {
     root_ = std::move(data);
@@ -159,8 +159,8 @@ void Builder::finish(SharedData data, YAML::anchor_t anchor, const YAML::Mark& m
   }
   Open& parent = open_.back();
   parent.data->expanded_nodes += data->expanded_nodes;
-  if (parent.data->expanded_nodes > most_nodes)
-    throw error(mark, fmt::format("more than {} values once aliases are expanded", most_nodes));
+  if (parent.data->expanded_nodes > kMostNodes)
+    throw error(mark, fmt::format("more than {} values once aliases are expanded", kMostNodes));
   if (parent.merge) {
     parent.merged = std::move(data);
     parent.merged_mark = mark;

@@ -47,8 +47,8 @@ void check_spike(const SpikeConfig& spike, const Node& section) {
 
 // The product must leave room for sums over it.
 void check_size(const RunConfig& config, const Node& section) {
-  constexpr int64_t most_tokens = int64_t(1) << 48;
-  if (config.batch.sequences > most_tokens / config.data.sequence_length)
+  constexpr int64_t kMostTokens = int64_t(1) << 48;
+  if (config.batch.sequences > kMostTokens / config.data.sequence_length)
     throw section["sequences"].error("{} sequences of {} tokens are more than 2^48 tokens a step",
                                      config.batch.sequences, config.data.sequence_length);
 }

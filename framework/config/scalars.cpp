@@ -46,8 +46,8 @@ bool all_digits(const std::string& text) {
 // "10k" -> 10000, "1e3" -> 1000; false where no whole number was meant.
 bool meant_whole(std::string text, double& value) {
   double unit = 1;
-  constexpr std::string_view letters = "kMGT";
-  size_t letter = text.empty() ? std::string_view::npos : letters.find(text.back() == 'K' ? 'k' : text.back());
+  constexpr std::string_view kLetters = "kMGT";
+  size_t letter = text.empty() ? std::string_view::npos : kLetters.find(text.back() == 'K' ? 'k' : text.back());
   if (letter != std::string_view::npos) {
     text.pop_back();
     unit = std::pow(1000.0, double(letter + 1));
@@ -102,27 +102,27 @@ struct DurationUnit {
   char letter;
   int64_t seconds;
 };
-constexpr std::array duration_units = {DurationUnit{'d', 86400}, DurationUnit{'h', 3600}, DurationUnit{'m', 60},
+constexpr std::array kDurationUnits = {DurationUnit{'d', 86400}, DurationUnit{'h', 3600}, DurationUnit{'m', 60},
                                        DurationUnit{'s', 1}};
 
 // "3h50m": whole numbers, each with its unit, the longest unit first.
 bool parse_duration(std::string_view text, int64_t& seconds) {
-  constexpr int64_t longest = int64_t(100) * 366 * 86400;
+  constexpr int64_t kLongest_seconds = int64_t(100) * 366 * 86400;
   int64_t total = 0;
   if (text.empty()) return false;
-  for (const DurationUnit& unit : duration_units) {
+  for (const DurationUnit& unit : kDurationUnits) {
     size_t length = std::min(text.find_first_not_of("0123456789"), text.size());
     int64_t count = 0;
     if (length == text.size() || text[length] != unit.letter) continue;
     if (length == 0) return false;
     size_t first = std::min(text.find_first_not_of('0'), length - 1);
     if (!parse_integer(text.substr(first, length - first), count)) return false;
-    if (count > longest) return false;
+    if (count > kLongest_seconds) return false;
     total += count * unit.seconds;
     text.remove_prefix(length + 1);
   }
   seconds = total;
-  return text.empty() && total <= longest;
+  return text.empty() && total <= kLongest_seconds;
 }
 
 }  // namespace
@@ -164,12 +164,12 @@ std::string read_string(const Node& node, const Context& context) {
 }
 
 std::chrono::seconds read_duration(const Node& node, const Field& field, const Context& context) {
-  constexpr const char* needed = "a duration such as 3h50m";
+  constexpr const char* kNeeded = "a duration such as 3h50m";
   int64_t seconds = 0;
-  const std::string& text = text_of(node, needed, context);
+  const std::string& text = text_of(node, kNeeded, context);
   std::string unit =
       all_digits(text) ? fmt::format("write {0}s, {0}m or {0}h", text) : "units d, h, m, s in this order";
-  if (!parse_duration(text, seconds)) refuse(node, needed, context, unit);
+  if (!parse_duration(text, seconds)) refuse(node, kNeeded, context, unit);
   check_range(node, field, double(seconds));
   return std::chrono::seconds(seconds);
 }
@@ -192,7 +192,7 @@ std::string real_text(double value) {
 std::string duration_text(std::chrono::seconds value) {
   std::string text;
   int64_t rest = value.count();
-  for (const DurationUnit& unit : duration_units) {
+  for (const DurationUnit& unit : kDurationUnits) {
     if (rest >= unit.seconds) text += fmt::format("{}{}", rest / unit.seconds, unit.letter);
     rest %= unit.seconds;
   }

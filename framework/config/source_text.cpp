@@ -28,7 +28,7 @@ int tab_column(std::string_view line) {
 }  // namespace
 
 std::optional<TextProblem> find_problem(std::string_view text) {
-  if (text.size() > max_text_bytes) return TextProblem{1, 1, "larger than 1 MiB: is this a config?"};
+  if (text.size() > kMostText_bytes) return TextProblem{1, 1, "larger than 1 MiB: is this a config?"};
   int line_number = 1;
   for (size_t begin = 0; begin < text.size(); ++line_number) {
     size_t end = std::min(text.find('\n', begin), text.size());

@@ -19,7 +19,7 @@ struct TextProblem {
 // 1 MiB; nothing where the text may go to the parser.
 std::optional<TextProblem> find_problem(std::string_view text);
 
-inline constexpr size_t max_text_bytes = size_t(1) << 20;
+inline constexpr size_t kMostText_bytes = size_t(1) << 20;
 
 // parse(), where `with_lines` false leaves lines and columns out of every location: for a value on the command line.
 Node parse_text(std::string_view text, const std::string& name, bool with_lines);

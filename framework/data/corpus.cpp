@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using Progress = std::function<void(const CorpusProgress&)>;
 
-constexpr int64_t batch_bytes = 8 << 20;  // of text that is encoded together, by all threads
-constexpr size_t batch_pieces = 1 << 16;
+constexpr int64_t kBatch_bytes = 8 << 20;  // of text that is encoded together, by all threads
+constexpr size_t kBatchPieces = 1 << 16;
 
 void check_options(const CorpusOptions& options) {
   if (options.texts.empty()) throw input_error("no text is given");
@@ -174,7 +174,7 @@ struct Unit {
 bool read_batch(Pieces& pieces, std::vector<Unit>& units) {
   units.clear();
   Unit unit;
-  for (int64_t bytes = 0; bytes < batch_bytes && units.size() < batch_pieces;) {
+  for (int64_t bytes = 0; bytes < kBatch_bytes && units.size() < kBatchPieces;) {
     if (!pieces.next(unit.piece, unit.held_out)) break;
     bytes += int64_t(unit.piece.text.size());
     units.push_back(std::move(unit));

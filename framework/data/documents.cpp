@@ -11,7 +11,7 @@
 namespace keel::data {
 namespace {
 
-constexpr size_t read_bytes = 1 << 20;
+constexpr size_t kRead_bytes = 1 << 20;
 
 int leave_open(std::FILE*) {
   return 0;
@@ -69,10 +69,10 @@ void DocumentReader::open_next() {
 void DocumentReader::refill() {
   buffer_.erase(0, begin_);
   begin_ = 0;
-  while (!file_ended_ && buffer_.size() < piece_bytes_ + read_bytes) {
+  while (!file_ended_ && buffer_.size() < piece_bytes_ + kRead_bytes) {
     const size_t before = buffer_.size();
-    buffer_.resize(before + read_bytes);
-    const size_t count = std::fread(buffer_.data() + before, 1, read_bytes, file_.get());
+    buffer_.resize(before + kRead_bytes);
+    const size_t count = std::fread(buffer_.data() + before, 1, kRead_bytes, file_.get());
     buffer_.resize(before + count);
     bytes_ += int64_t(count);
     if (std::ferror(file_.get()) != 0)

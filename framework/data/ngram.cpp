@@ -16,8 +16,8 @@
 namespace keel::data {
 namespace {
 
-constexpr uint64_t totals_unit = 512;  // contexts hold c(h) * 512 + t(h)
-constexpr int64_t part_bytes = 4 << 20;
+constexpr uint64_t kTotalsUnit = 512;  // contexts hold c(h) * 512 + t(h)
+constexpr int64_t kPart_bytes = 4 << 20;
 
 uint64_t hash_of(uint64_t key) {
   key *= 0x9e3779b97f4a7c15u;
@@ -63,9 +63,9 @@ uint64_t CountTable::find(uint64_t key) const {
 }
 
 NgramModel::NgramModel(int order, int64_t memory_bytes)
-    : order_(order), memory_bytes_(memory_bytes), orders_(size_t(std::clamp(order, 1, largest_order))) {
-  if (order < 1 || order > largest_order)
-    throw input_error("an n-gram of order {}; orders 1 to {} are counted", order, largest_order);
+    : order_(order), memory_bytes_(memory_bytes), orders_(size_t(std::clamp(order, 1, kLargestOrder))) {
+  if (order < 1 || order > kLargestOrder)
+    throw input_error("an n-gram of order {}; orders 1 to {} are counted", order, kLargestOrder);
 }
 
 size_t NgramModel::shard_of(uint64_t key) {
@@ -122,7 +122,7 @@ void NgramModel::finish() {
     share_out(order.contexts, [&](auto count) {
       for (const CountTable& table : order.ngrams)
         for (const auto& [key, times] : table.slots())
-          if (times != 0) count(key >> 8, times * totals_unit + 1);
+          if (times != 0) count(key >> 8, times * kTotalsUnit + 1);
     });
 }
 
@@ -136,7 +136,7 @@ void NgramModel::probabilities(std::string_view history, uint8_t next, std::vect
     if (int64_t(history.size()) >= n - 1) {
       const uint64_t h = suffix(key, n - 1), hw = pushed(h, char(next));
       const uint64_t context = orders_[size_t(n) - 1].contexts[shard_of(h)].find(h);
-      const auto total = double(context / totals_unit), followers = double(context % totals_unit);
+      const auto total = double(context / kTotalsUnit), followers = double(context % kTotalsUnit);
       const auto times = double(orders_[size_t(n) - 1].ngrams[shard_of(hw)].find(hw));
       if (context != 0) p = (times + followers * p) / (total + followers);
     }
@@ -152,7 +152,7 @@ void NgramScore::add(std::string_view text) {
     for (size_t n = 0; n < nats_.size(); ++n) nats_[n] -= std::log(by_order[n]);
   }
   bytes_ += int64_t(text.size());
-  history_ = joined.substr(joined.size() - std::min<size_t>(joined.size(), largest_order - 1));
+  history_ = joined.substr(joined.size() - std::min<size_t>(joined.size(), kLargestOrder - 1));
 }
 
 double NgramScore::nats_per_byte(int order) const {
@@ -165,8 +165,8 @@ void each_text(const std::string& path, const std::function<void(std::string_vie
   const bool tokens = path.ends_with(".bin") || path.ends_with(".idx") || path.ends_with(".npy");
   if (!tokens && std::filesystem::is_regular_file(path)) {
     std::ifstream file(path, std::ios::binary);
-    text.resize(size_t(part_bytes));
-    while (file.read(text.data(), part_bytes) || file.gcount() > 0)
+    text.resize(size_t(kPart_bytes));
+    while (file.read(text.data(), kPart_bytes) || file.gcount() > 0)
       f(std::string_view(text).substr(0, size_t(file.gcount())));
     if (!file.eof()) throw input_error("{}: cannot read it", path);
     return;
@@ -176,7 +176,7 @@ void each_text(const std::string& path, const std::function<void(std::string_vie
   file.verify_ids(tokenizer->vocabulary());
   std::vector<int32_t> ids;
   for (int64_t at = 0; at < file.tokens(); at += int64_t(ids.size())) {
-    ids.resize(size_t(std::min(part_bytes / 4, file.tokens() - at)));
+    ids.resize(size_t(std::min(kPart_bytes / 4, file.tokens() - at)));
     file.read(at, ids);
     text.clear();
     tokenizer->decode(ids, text);

@@ -13,7 +13,7 @@
 
 namespace keel::data {
 
-inline constexpr int largest_order = 8;  // so that an n-gram fits into 64 bits
+inline constexpr int kLargestOrder = 8;  // so that an n-gram fits into 64 bits
 
 // A map from 64-bit keys to counts: open addressing, linear probing, 16 bytes a slot.
 class CountTable {
@@ -37,7 +37,7 @@ class CountTable {
 
 class NgramModel {
  public:
-  // order in [1, largest_order]; counting stops with an input_error where the tables would outgrow memory_bytes.
+  // order in [1, kLargestOrder]; counting stops with an input_error where the tables would outgrow memory_bytes.
   NgramModel(int order, int64_t memory_bytes);
 
   // Counts more text, which continues the text before.

@@ -10,7 +10,7 @@
 namespace keel::data {
 namespace {
 
-constexpr int64_t longest_period = 65536;
+constexpr int64_t kLongestPeriod = 65536;
 
 // Whole shares of a period: exact where the weights allow it, else the nearest (largest remainder, Hamilton).
 std::vector<int64_t> rounded_shares(std::span<const double> weights, double total, int64_t period) {
@@ -35,9 +35,9 @@ std::vector<int64_t> find_shares(std::span<const double> weights) {
     total += weight;
   }
   for (double weight : weights)
-    if (weight / total < 1.0 / double(longest_period))
+    if (weight / total < 1.0 / double(kLongestPeriod))
       throw input_error("a data source has the weight {} of {} in all; below 1/{} it cannot be kept", weight, total,
-                        longest_period);
+                        kLongestPeriod);
   auto is_exact = [&](int64_t period) {
     return std::all_of(weights.begin(), weights.end(), [&](double weight) {
       const double share = weight / total * double(period);
@@ -45,7 +45,7 @@ std::vector<int64_t> find_shares(std::span<const double> weights) {
     });
   };
   int64_t period = 1;
-  while (period < longest_period && !is_exact(period)) ++period;
+  while (period < kLongestPeriod && !is_exact(period)) ++period;
   return rounded_shares(weights, total, period);
 }
 

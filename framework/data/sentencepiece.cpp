@@ -13,7 +13,7 @@ namespace keel::data {
 namespace {
 
 // SentencePiece writes a space as this character, so that the character itself has to go as bytes.
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
 // The ids of words met before: words repeat, and SentencePiece takes microseconds for each.
 class WordCache {
@@ -96,8 +96,8 @@ void SentencePieceTokenizer::add_piece(int id) {
     byte_ids_[size_t(byte)] = id;
     text = char(byte);
   } else if (!model_.IsControl(id) && !model_.IsUnknown(id)) {
-    for (size_t at = 0, mark = 0; at < piece.size(); at = mark + space_mark.size()) {
-      mark = std::min(piece.find(space_mark, at), piece.size());
+    for (size_t at = 0, mark = 0; at < piece.size(); at = mark + kSpaceMark.size()) {
+      mark = std::min(piece.find(kSpaceMark, at), piece.size());
       text.append(piece, at, mark - at).append(mark < piece.size() ? " " : "");
     }
   }
@@ -147,10 +147,10 @@ void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>&
   if (!keeps_bytes_) return encode_clean(text, ids);
   while (!text.empty()) {
     const std::string_view valid = text.substr(0, valid_prefix_bytes(text));
-    const size_t clean = std::min(valid.find(space_mark), valid.size());
+    const size_t clean = std::min(valid.find(kSpaceMark), valid.size());
     encode_clean(valid.substr(0, clean), ids);
     text.remove_prefix(clean);
-    const size_t odd = clean < valid.size() ? space_mark.size() : std::min<size_t>(1, text.size());
+    const size_t odd = clean < valid.size() ? kSpaceMark.size() : std::min<size_t>(1, text.size());
     encode_bytes(text.substr(0, odd), ids);
     text.remove_prefix(odd);
   }

@@ -10,10 +10,10 @@ namespace keel::data {
 namespace {
 
 // Texts with this character are skipped by the trainer.
-constexpr std::string_view reserved_mark = "\xE2\x96\x85";  // U+2585
+constexpr std::string_view kReservedMark = "\xE2\x96\x85";  // U+2585
 
-constexpr size_t training_text_bytes = 4096;  // of one "sentence"
-constexpr int64_t least_vocabulary = 320;     // 256 bytes, unknown, end of document, and some letters
+constexpr size_t kTrainingText_bytes = 4096;  // of one "sentence"
+constexpr int64_t kLeastVocabulary = 320;     // 256 bytes, unknown, end of document, and some letters
 
 // Hands texts to the trainer in pieces that end at a line where they can; it sees words, so that cuts cost little.
 class TrainingTexts : public sentencepiece::SentenceIterator {
@@ -29,7 +29,7 @@ class TrainingTexts : public sentencepiece::SentenceIterator {
       texts_ = texts_.subspan(1);
     }
     done_ = rest_.empty();
-    size_t cut = cut_between_characters(rest_, training_text_bytes);
+    size_t cut = cut_between_characters(rest_, kTrainingText_bytes);
     const size_t line = rest_.substr(0, cut).rfind('\n');
     if (cut < rest_.size() && line != rest_.npos) cut = line + 1;
     value_ = cleaned(rest_.substr(0, cut));
@@ -40,10 +40,10 @@ class TrainingTexts : public sentencepiece::SentenceIterator {
   static std::string cleaned(std::string_view text) {
     std::string out;
     while (!text.empty()) {
-      const size_t valid = std::min({valid_prefix_bytes(text), text.find(reserved_mark), text.find('\0')});
+      const size_t valid = std::min({valid_prefix_bytes(text), text.find(kReservedMark), text.find('\0')});
       out += text.substr(0, valid);
       text.remove_prefix(valid);
-      text.remove_prefix(text.starts_with(reserved_mark) ? reserved_mark.size() : std::min<size_t>(1, text.size()));
+      text.remove_prefix(text.starts_with(kReservedMark) ? kReservedMark.size() : std::min<size_t>(1, text.size()));
     }
     return out;
   }
@@ -57,9 +57,9 @@ class TrainingTexts : public sentencepiece::SentenceIterator {
 }  // namespace
 
 std::string train_sentencepiece(std::span<const std::string> texts, int64_t vocabulary) {
-  if (vocabulary < least_vocabulary)
+  if (vocabulary < kLeastVocabulary)
     throw input_error("a SentencePiece vocabulary of {} is too small; {} is the least (256 are single bytes)",
-                      vocabulary, least_vocabulary);
+                      vocabulary, kLeastVocabulary);
   TrainingTexts sentences(texts);
   std::string model;
   auto status =
@@ -75,7 +75,7 @@ std::string train_sentencepiece(std::span<const std::string> texts, int64_t voca
                                                   {"eos_id", "1"},
                                                   {"bos_id", "-1"},
                                                   {"pad_id", "-1"},
-                                                  {"max_sentence_length", std::to_string(training_text_bytes)},
+                                                  {"max_sentence_length", std::to_string(kTrainingText_bytes)},
                                                   {"num_threads", "1"},
                                                   {"minloglevel", "2"}},
                                                  &sentences, &model);

@@ -86,8 +86,8 @@ int size_bytes_of(TokenType type) {
 }
 
 std::string_view name_of(TokenType type) {
-  constexpr std::string_view names[] = {"uint8", "uint16", "int32", "uint32", "int64"};
-  return names[static_cast<int>(type)];
+  constexpr std::string_view kNames[] = {"uint8", "uint16", "int32", "uint32", "int64"};
+  return kNames[static_cast<int>(type)];
 }
 
 TokenType smallest_type(int64_t vocabulary) {
@@ -167,13 +167,13 @@ void TokenFile::check_vocabulary(int64_t vocabulary) const {
 
 void TokenFile::verify_ids(int64_t vocabulary, int part, int parts) const {
   check_vocabulary(vocabulary);
-  constexpr int64_t block_tokens = 1 << 16;
+  constexpr int64_t kBlockTokens = 1 << 16;
   const char* ids = tokens_file_.data() + first_byte_;
-  const int64_t blocks = (tokens_ + block_tokens - 1) / block_tokens;
+  const int64_t blocks = (tokens_ + kBlockTokens - 1) / kBlockTokens;
   int64_t bad = tokens_;
 #pragma omp parallel for schedule(static) reduction(min : bad)
   for (int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts; ++block) {
-    const int64_t begin = block * block_tokens, end = std::min(begin + block_tokens, tokens_);
+    const int64_t begin = block * kBlockTokens, end = std::min(begin + kBlockTokens, tokens_);
     const int64_t found = first_outside(type_, ids, begin, end, vocabulary);
     if (found < end) bad = std::min(bad, found);
   }
@@ -187,14 +187,14 @@ Error TokenFile::id_error(int64_t offset, int64_t vocabulary) const {
 }
 
 uint64_t TokenFile::content_hash() const {
-  constexpr int64_t block_bytes = 4096, blocks = 64;
-  const int64_t bytes = tokens_ * size_bytes_of(type_), last = std::max<int64_t>(0, bytes - block_bytes);
+  constexpr int64_t kBlock_bytes = 4096, kBlocks = 64;
+  const int64_t bytes = tokens_ * size_bytes_of(type_), last = std::max<int64_t>(0, bytes - kBlock_bytes);
   const char* ids = tokens_file_.data() + first_byte_;
   uint64_t hash = 0xcbf29ce484222325u ^ uint64_t(type_);
   hash = hash_bytes(hash, reinterpret_cast<const char*>(&tokens_), sizeof tokens_);
-  for (int64_t i = 0; i < blocks; ++i)  // evenly from the first block to the last; short files are hashed whole
-    hash = hash_bytes(hash, ids + last / (blocks - 1) * i, std::min(block_bytes, bytes));
-  const int64_t tail = std::min(block_bytes, bytes);
+  for (int64_t i = 0; i < kBlocks; ++i)  // evenly from the first block to the last; short files are hashed whole
+    hash = hash_bytes(hash, ids + last / (kBlocks - 1) * i, std::min(kBlock_bytes, bytes));
+  const int64_t tail = std::min(kBlock_bytes, bytes);
   return hash_bytes(hash, ids + bytes - tail, tail);
 }
 

@@ -27,10 +27,10 @@ TokenType index_type(const MappedFile& index) {
 }
 
 void check_index_header(const MappedFile& index) {
-  if (index.size_bytes() < index_header_bytes)
+  if (index.size_bytes() < kIndexHeader_bytes)
     throw input_error("{}: {} bytes are too few for a header of {}; the file is cut short", index.path(),
-                      index.size_bytes(), index_header_bytes);
-  if (std::string_view(index.data(), 9) != std::string_view(index_magic, 9))
+                      index.size_bytes(), kIndexHeader_bytes);
+  if (std::string_view(index.data(), 9) != std::string_view(kIndexMagic, 9))
     throw input_error("{}: byte 0: not an index of tokens (it does not begin with MMIDIDX)", index.path());
   if (auto version = index.at<uint64_t>(9); version != 1)
     throw input_error("{}: byte 9: version {} is unknown; version 1 is read", index.path(), version);
@@ -41,7 +41,7 @@ int64_t check_sequences(const MappedFile& index, const MappedFile& tokens, const
   const int64_t item = size_bytes_of(layout.tokens.type), end = tokens.size_bytes();
   int64_t next_byte = 0;
   for (int64_t i = 0; i < layout.sequences; ++i) {
-    const int64_t size_at = index_header_bytes + 4 * i, pointer_at = layout.pointers_byte + 8 * i;
+    const int64_t size_at = kIndexHeader_bytes + 4 * i, pointer_at = layout.pointers_byte + 8 * i;
     const int64_t count = index.at<int32_t>(size_at), pointer = index.at<int64_t>(pointer_at);
     if (count < 0) throw input_error("{}: byte {}: sequence {} has {} tokens", index.path(), size_at, i, count);
     if (pointer != next_byte)
@@ -129,7 +129,7 @@ IndexLayout read_index(const MappedFile& index, const MappedFile& tokens) {
   IndexLayout layout;
   layout.tokens.type = index_type(index);
   const auto sequences = index.at<uint64_t>(18), boundaries = index.at<uint64_t>(26);
-  const auto rest = uint64_t(index.size_bytes() - index_header_bytes);
+  const auto rest = uint64_t(index.size_bytes() - kIndexHeader_bytes);
   // Each count is bounded by the file before they are put together, so that nothing can overflow.
   if (sequences > rest / 12 || boundaries > rest / 8 || sequences * 12 + boundaries * 8 != rest)
     throw input_error(
@@ -139,7 +139,7 @@ IndexLayout read_index(const MappedFile& index, const MappedFile& tokens) {
   if (boundaries == 0) throw input_error("{}: byte 26: no boundaries of documents; at least one is due", index.path());
   layout.sequences = int64_t(sequences);
   layout.documents = int64_t(boundaries) - 1;
-  layout.pointers_byte = index_header_bytes + 4 * layout.sequences;
+  layout.pointers_byte = kIndexHeader_bytes + 4 * layout.sequences;
   layout.boundaries_byte = layout.pointers_byte + 8 * layout.sequences;
   layout.tokens.tokens = check_sequences(index, tokens, layout);
   check_boundaries(index, layout);
@@ -147,10 +147,10 @@ IndexLayout read_index(const MappedFile& index, const MappedFile& tokens) {
 }
 
 TokenLayout read_llmc(const MappedFile& file) {
-  constexpr int64_t header_bytes = 1024;
-  if (file.size_bytes() < header_bytes)
+  constexpr int64_t kHeader_bytes = 1024;
+  if (file.size_bytes() < kHeader_bytes)
     throw input_error("{}: {} bytes are too few for llm.c's header of {}, and there is no .idx beside it", file.path(),
-                      file.size_bytes(), header_bytes);
+                      file.size_bytes(), kHeader_bytes);
   const auto magic = file.at<int32_t>(0), version = file.at<int32_t>(4), tokens = file.at<int32_t>(8);
   if (magic != 20240520 && magic != 20240801)
     throw input_error(
@@ -160,10 +160,10 @@ TokenLayout read_llmc(const MappedFile& file) {
   const bool gpt2 = magic == 20240520;
   if (version != (gpt2 ? 1 : 7))
     throw input_error("{}: byte 4: version {} is unknown; {} is read", file.path(), version, gpt2 ? 1 : 7);
-  TokenLayout layout{gpt2 ? TokenType::uint16 : TokenType::uint32, header_bytes, tokens};
-  if (tokens < 0 || file.size_bytes() - header_bytes != int64_t(tokens) * size_bytes_of(layout.type))
+  TokenLayout layout{gpt2 ? TokenType::uint16 : TokenType::uint32, kHeader_bytes, tokens};
+  if (tokens < 0 || file.size_bytes() - kHeader_bytes != int64_t(tokens) * size_bytes_of(layout.type))
     throw input_error("{}: byte 8: {} {} tokens do not fill the {} bytes after the header; the file is cut short",
-                      file.path(), tokens, name_of(layout.type), file.size_bytes() - header_bytes);
+                      file.path(), tokens, name_of(layout.type), file.size_bytes() - kHeader_bytes);
   return layout;
 }
 

@@ -16,8 +16,8 @@
 
 namespace keel::data {
 
-inline constexpr char index_magic[] = "MMIDIDX\0";  // with its own end, nine bytes
-inline constexpr int64_t index_header_bytes = 34;
+inline constexpr char kIndexMagic[] = "MMIDIDX\0";  // with its own end, nine bytes
+inline constexpr int64_t kIndexHeader_bytes = 34;
 
 struct TokenLayout {
   TokenType type = TokenType::uint16;

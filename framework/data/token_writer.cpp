@@ -37,7 +37,7 @@ TokenWriter::TokenWriter(std::string prefix, int64_t vocabulary, int64_t most_se
       type_(smallest_type(vocabulary)),
       tokens_file_(create(prefix_ + ".bin.tmp"), std::fclose),
       index_file_(create(prefix_ + ".idx.tmp"), std::fclose) {
-  const char header[index_header_bytes] = {};  // written again when the counts are known
+  const char header[kIndexHeader_bytes] = {};  // written again when the counts are known
   write(index_file_, header, sizeof header);
 }
 
@@ -94,7 +94,7 @@ void TokenWriter::end_document() {
 void TokenWriter::write_tail() {
   if (std::fflush(index_file_.get()) != 0) throw input_error("{}.idx: cannot write: {}", prefix_, std::strerror(errno));
   File sizes(std::fopen((prefix_ + ".idx.tmp").c_str(), "rb"), std::fclose);
-  if (!sizes || std::fseek(sizes.get(), index_header_bytes, SEEK_SET) != 0)
+  if (!sizes || std::fseek(sizes.get(), kIndexHeader_bytes, SEEK_SET) != 0)
     throw input_error("{}.idx: cannot read it back: {}", prefix_, std::strerror(errno));
   int64_t pointer = 0;
   for (int64_t i = 0; i < sequences_; ++i) {
@@ -111,9 +111,9 @@ void TokenWriter::write_tail() {
     else
       write(index_file_, &i, sizeof i);
   }
-  char header[index_header_bytes] = {};
+  char header[kIndexHeader_bytes] = {};
   const uint64_t version = 1, sequences = uint64_t(sequences_), boundaries = uint64_t(documents_) + 1;
-  std::memcpy(header, index_magic, 9);
+  std::memcpy(header, kIndexMagic, 9);
   std::memcpy(header + 9, &version, 8);
   header[17] = char(index_code(type_));
   std::memcpy(header + 18, &sequences, 8);

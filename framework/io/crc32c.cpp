@@ -7,7 +7,7 @@
 namespace keel::io {
 namespace {
 
-constexpr uint32_t polynomial = 0x82F63B78;  // 0x1EDC6F41 with its bits reversed: bit 31 stands for x^0
+constexpr uint32_t kPolynomial = 0x82F63B78;  // 0x1EDC6F41 with its bits reversed: bit 31 stands for x^0
 
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
@@ -15,7 +15,7 @@ constexpr Tables make_tables() {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? polynomial : 0);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? kPolynomial : 0);
     tables[0][byte] = crc;
   }
   for (int t = 1; t < 8; ++t)  // tables[t]: the byte, then t zero bytes
@@ -26,7 +26,7 @@ constexpr Tables make_tables() {
   return tables;
 }
 
-constexpr Tables tables = make_tables();
+constexpr Tables kTables = make_tables();
 
 }  // namespace
 
@@ -35,10 +35,10 @@ uint32_t crc32c_tables(uint32_t state, std::span<const std::byte> data) {
   size_t i = 0;
   for (; i + 8 <= data.size(); i += 8) {
     uint32_t low = state ^ (byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16 | byte(i + 3) << 24);
-    state = tables[7][low & 255] ^ tables[6][low >> 8 & 255] ^ tables[5][low >> 16 & 255] ^ tables[4][low >> 24] ^
-            tables[3][byte(i + 4)] ^ tables[2][byte(i + 5)] ^ tables[1][byte(i + 6)] ^ tables[0][byte(i + 7)];
+    state = kTables[7][low & 255] ^ kTables[6][low >> 8 & 255] ^ kTables[5][low >> 16 & 255] ^ kTables[4][low >> 24] ^
+            kTables[3][byte(i + 4)] ^ kTables[2][byte(i + 5)] ^ kTables[1][byte(i + 6)] ^ kTables[0][byte(i + 7)];
   }
-  for (; i < data.size(); ++i) state = (state >> 8) ^ tables[0][(state ^ byte(i)) & 255];
+  for (; i < data.size(); ++i) state = (state >> 8) ^ kTables[0][(state ^ byte(i)) & 255];
   return state;
 }
 

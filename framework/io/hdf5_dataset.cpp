@@ -8,7 +8,7 @@
 namespace keel::io {
 namespace {
 
-constexpr uint64_t largest_chunk_bytes = uint64_t(1) << 30;  // HDF5 refuses 4 GiB, and reads a chunk as a whole
+constexpr uint64_t kLargestChunk_bytes = uint64_t(1) << 30;  // HDF5 refuses 4 GiB, and reads a chunk as a whole
 
 std::vector<hsize_t> sizes(std::span<const uint64_t> values) {
   return {values.begin(), values.end()};
@@ -24,7 +24,7 @@ std::vector<uint64_t> fitting_chunk(const DatasetOptions& options, std::span<con
   auto above = [&] {  // in floating point, where it cannot wrap
     double total = double(bytes);
     for (uint64_t length : chunk) total *= double(length);
-    return total >= double(largest_chunk_bytes);
+    return total >= double(kLargestChunk_bytes);
   };
   while (above()) {
     auto longest = std::max_element(chunk.begin(), chunk.end());

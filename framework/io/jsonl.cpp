@@ -23,15 +23,15 @@ void numbers_to_texts(Json& value) {
 }
 
 void texts_to_numbers(Json& value) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (value.is_structured()) {
     for (Json& member : value) texts_to_numbers(member);
   } else if (value == "nan") {
     value = std::numeric_limits<double>::quiet_NaN();
   } else if (value == "inf") {
-    value = infinity;
+    value = kInfinity;
   } else if (value == "-inf") {
-    value = -infinity;
+    value = -kInfinity;
   }
 }
 

@@ -13,7 +13,7 @@
 namespace keel::io {
 namespace {
 
-constexpr uint64_t chunk_bytes = 64 << 10;
+constexpr uint64_t kChunk_bytes = 64 << 10;
 
 // The format whose files carry the mark "open for writing".
 FileOptions options() {
@@ -32,7 +32,7 @@ std::vector<uint64_t> with_rows(uint64_t rows, std::span<const uint64_t> dims) {
 // A dataset of no rows yet, in chunks of about 64 KiB.
 template <Element T>
 void create_growing(Group& group, const std::string& name, std::span<const uint64_t> dims) {
-  const uint64_t rows = std::max<uint64_t>(1, chunk_bytes / std::max<uint64_t>(1, elements_of(dims) * sizeof(T)));
+  const uint64_t rows = std::max<uint64_t>(1, kChunk_bytes / std::max<uint64_t>(1, elements_of(dims) * sizeof(T)));
   group.create_dataset<T>(name, with_rows(0, dims),
                           {.chunk = with_rows(rows, dims), .largest = with_rows(H5S_UNLIMITED, dims)});
 }

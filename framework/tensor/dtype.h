@@ -34,8 +34,8 @@ constexpr int64_t bytes_of(DType dtype) {
 }
 
 constexpr std::string_view name_of(DType dtype) {
-  constexpr std::string_view names[] = {"fp32", "bf16", "int32", "int64", "fp64"};
-  return names[static_cast<int>(dtype)];
+  constexpr std::string_view kNames[] = {"fp32", "bf16", "int32", "int64", "fp64"};
+  return kNames[static_cast<int>(dtype)];
 }
 
 template <class T>
