@@ -52,8 +52,8 @@ void print_row(const std::string& name, double nats_per_byte) {
 
 void run(const NgramOptions& options) {
   for (int order : options.orders)
-    if (order < 1 || order > data::largest_order)
-      throw input_error("--orders: {} is outside 1 to {}", order, data::largest_order);
+    if (order < 1 || order > data::kLargestOrder)
+      throw input_error("--orders: {} is outside 1 to {}", order, data::kLargestOrder);
   data::NgramModel model(*std::max_element(options.orders.begin(), options.orders.end()),
                          int64_t(options.memory_gib * double(1 << 30)));
   data::each_text(options.train, [&](std::string_view text) { model.add(text); });
