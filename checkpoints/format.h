@@ -40,7 +40,7 @@ struct RunState {
   std::string config;            // resolved, YAML
   std::string environment;       // JSON
   std::string data_fingerprint;  // data::Dataset::fingerprint_text
-  std::string qk_norm;           // "rms, scope head, weight per_head, ...": what loading compares first
+  std::string qk_norm;           // "rms, scope head, weight per_head, ...": named where a checkpoint does not fit
   std::string hooks;             // JSON
   train::Probe probe;            // empty where the file has none
   bool weights_only = false;

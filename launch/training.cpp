@@ -158,7 +158,7 @@ void TrainingRun::announce() {
   for (const nn::Parameter& parameter : decoder_.parameters().all())
     (parameter.spec.decayed ? decayed : plain) += parameter.spec.shape.elements();
   log::info("all of the config: {}/config.yaml", directory_);
-  log::info("weight decay on {} weights, none on {} gains, scales and biases", human_count(double(decayed)),
+  log::info("weight decay on {} weights, none on the other {}", human_count(double(decayed)),
             human_count(double(plain)));
 }
 

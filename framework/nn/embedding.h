@@ -24,6 +24,7 @@ class Embedding {
 
   // x in the residual type; tokens and positions [n] int32.
   void forward(Tensor x, ConstTensor tokens, ConstTensor positions, Context& context) const;
+  // dx [n, D] in the residual type; both tables' gradients accumulate.
   void backward(ConstTensor dx, ConstTensor tokens, ConstTensor positions) const;
 
   float factor() const;

@@ -44,8 +44,9 @@ class Linear {
 class ColumnParallelLinear : public Linear {
  public:
   using Linear::Linear;
+  // y [n, N of this rank] from x [n, K].
   void forward(Tensor y, Tensor x, Context& context) const;
-  // x as forward was given it.
+  // dx [n, K] is overwritten; x as forward was given it.
   void backward(Tensor dx, ConstTensor dy, Tensor x, Context& context) const;
 };
 
@@ -57,6 +58,7 @@ class RowParallelLinear {
 
   void refresh() { product_.refresh(); }
   int64_t packed_bytes() const { return product_.packed_bytes(); }
+  // y [n, N] from x [n, K of this rank]; backward overwrites dx.
   void forward(Tensor y, ConstTensor x, Context& context) const;
   void backward(Tensor dx, Tensor dy, ConstTensor x, Context& context) const;
   // Its two halves, in this order, for callers that have x only after dx.

@@ -47,7 +47,7 @@ struct ParameterSpec {
   std::string name;
   Shape shape;  // logical
   Init init;
-  bool decayed = false;  // weight decay; gains and biases say false
+  bool decayed = false;  // weight decay: matrices, and what the config says of embeddings, gains and norms
   bool product = false;  // a factor of a matrix product or an embedding: has a compute copy in the activations' type
   int64_t layer = -1;    // that it is a matrix of; -1 for everything else. Statistics of layers go by it
   bool beside = false;   // lies right behind the one declared before it, so that both multiply as one

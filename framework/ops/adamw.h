@@ -41,7 +41,7 @@ struct AdamwState {
 struct AdamwControls {
   ConstTensor rates;    // [3] fp32: AdamwRates
   ConstTensor gate;     // [2] fp32: gradient_scale, and 0 where nothing may be touched (update_gate.h)
-  bool decayed = true;  // false: gains and biases
+  bool decayed = true;  // false: decay counts as 0
 };
 
 // change [1] fp64 += the sum of squares of the change of the master weights.

@@ -9,6 +9,7 @@ namespace keel::ops {
 void convert(Tensor y, ConstTensor x);
 // y = a + b; element types may differ, the sum is fp32 and rounded once to y's.
 void add(Tensor y, ConstTensor a, ConstTensor b);
+// y = value, y *= factor. y dense, fp32 or bf16, rounded once.
 void fill(Tensor y, float value);
 void scale(Tensor y, float factor);
 

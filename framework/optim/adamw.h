@@ -26,8 +26,8 @@ class Adamw {
 
   // Updates master weights and, unless they are rounded stochastically, their compute copies. change [1 + layers] fp64
   // += the sums of squares of the change of counted spans, each layer's matrices in a place of its own, everything else
-  // in the first. rates and gate lie where the parameters do (ops::AdamwControls). Gains and biases are not decayed: the
-  // arena says so, by an explicit property of its parameters.
+  // in the first. rates and gate lie where the parameters do (ops::AdamwControls). Whether weights are decayed, their
+  // arena says.
   void step(Tensor change, ConstTensor rates, ConstTensor gate);
   ops::AdamwRates rates(const ops::AdamwStep& step) const { return ops::adamw_rates(step, options_); }
 

@@ -1,22 +1,5 @@
-// Records what a decoder knows about itself, into telemetry.h5 (framework/README.md lists all of it) and metrics.jsonl.
-//
-// On telemetry steps, all reduced over the whole mesh, beside what train::RunFilesHook writes of every model:
-//
-// - `q_gain_gradient` [L, H], `k_gain_gradient` [L, G], `logit_scale_gradient` [L, H]: the L2 norm of the gradient of
-//   each head's stored weights, summed over all ranks and micro-batches, before clipping. [L, 1] where a layer's heads
-//   share one weight. Not a number where a layer has none; no array where no layer has.
-// - `largest_logit_place` [L, H, 4] int64: source, sample of it, and the query's and the key's position in the sample,
-//   of the first place where the step's largest logit was reached (ops/logit_place.h); -1 where all logits are 0. With
-//   T tokens in a sample the query is token sample * T + query of its source (data/sampler.h).
-// - `parallel` [L, H]: the share of |cos(q, k)| > 0.95 among visible pairs (telemetry_samples.h).
-// - `stream_outliers` [L, 1]: the share of |x| > 6 in the residual stream (telemetry_samples.h); `stream_kurtosis` [L,
-// 1]: its
-//   kurtosis about 0.
-// - `update_ratio` [L, 1]: the norm of the update of the layer's matrices over the norm that it left them with.
-// - bf16 runs: `weights_saturated`, `weights_flushed` [L, 1], of the matrices' bf16 copies, and `stream_saturated`,
-//   `stream_flushed` [L, 1], of the residual stream, or where that is fp32, of the branch that the layer adds to it:
-//   the shares of values at bf16's largest number or beyond, and below its least normal one (ops/elementwise.h,
-//   telemetry_samples.h).
+// Records what a decoder knows about itself: into telemetry.h5, on telemetry steps, what framework/README.md lists beside
+// the arrays of every model (train/run_files_hook.h), all reduced over the whole mesh; and into metrics.jsonl.
 #pragma once
 
 #include "framework/parallel/pieces.h"
