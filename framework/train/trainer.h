@@ -1,6 +1,6 @@
 // The training loop. One step:
 //
-//   limits -> batch -> forward, backward (micro-steps) -> reduce -> norm, gate -> clip, optimizer -> report
+//   batch -> limits -> forward, backward (micro-steps) -> reduce -> norm, gate -> clip, optimizer -> report
 //         -> judge hooks, of the step and of its update: verdict -> after_step hooks
 //
 // Knows a model only as nn::Model, and decides nothing by itself: hooks do, by limits that are known before the step.
@@ -83,7 +83,7 @@ class Trainer {
   optim::Adamw optimizer_;
   std::vector<Hook*> hooks_;
   Progress progress_;
-  volatile bool stop_requested_ = false;
+  bool stop_requested_ = false;
 
   std::vector<int64_t> indices_;
   std::vector<data::SampleId> samples_;
