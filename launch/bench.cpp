@@ -140,8 +140,7 @@ void run(const Arguments& arguments, comm::World& world) {
   const int64_t libraries = peak_resident_bytes();
   const Device device = choose_device(config.run, world);
   const double before = product_rate(world, type, device);
-  io::IoThread io;
-  BenchedStep step(world.all(), io, config, device);
+  BenchedStep step(world.all(), config, device);
   for (int i = 0; i < 2; ++i) step.run(false);
   const Timings timings = time_steps(step, arguments.steps);
   const int64_t peak = peak_resident_bytes();
@@ -156,7 +155,7 @@ void run(const Arguments& arguments, comm::World& world) {
     print_step(step, timings, rate);
     print_memory(step, libraries, peak);
   }
-  BenchedStep plain(world.all(), io, without_qk_norm(config), device);
+  BenchedStep plain(world.all(), without_qk_norm(config), device);
   print_costs(world, step, plain, arguments.steps, lab::median(timings.totals));
 }
 

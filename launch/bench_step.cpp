@@ -8,22 +8,21 @@
 
 namespace keel {
 
-BenchedStep::BenchedStep(comm::Communicator& all, io::IoThread& io, const FullConfig& config, Device device)
+BenchedStep::BenchedStep(comm::Communicator& all, const FullConfig& config, Device device)
     : config_(config),
       device_(device),
       layout_(layout_for(config, all.size())),
       sizes_(batch_sizes(config, layout_)),
       mesh_(all, int(layout_.tensor)),
       group_(mesh_.tensor()),
-      decoder(config.model),
-      files_(io, {.directory = "", .writer = false, .tensorboard = false, .throughput = {}}) {
+      decoder(config.model) {
   decoder.allocate(decoder_layout(config, {device, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
   decoder.parameters().initialise(1);
   decoder.refresh();
   reducer_.emplace(decoder.parameters(), mesh_, config.run.parallel.zero);
   optimizer_.emplace(decoder.parameters(), reducer_->update_spans(), ops::AdamwOptions{});
   numbers_.emplace(decoder.telemetry(), mesh_, device);
-  telemetry_.emplace(decoder, mesh_, files_);
+  telemetry_.emplace(decoder, mesh_, nowhere_);
   report_.layers = config.model.layers;
   report_.heads = config.model.attention.heads;
   report_.entropy = report_.largest_logit = std::vector<float>(size_t(report_.layers * report_.heads), 1);

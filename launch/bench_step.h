@@ -24,10 +24,9 @@ struct StepSeconds {
 // A model with random tokens.
 class BenchedStep {
  public:
-  // The process has one `io`; nothing is written.
-  BenchedStep(comm::Communicator& all, io::IoThread& io, const FullConfig& config, Device device);
+  BenchedStep(comm::Communicator& all, const FullConfig& config, Device device);
 
-  // With telemetry: also what its hook reads, sums over ranks and would write, counted as update.
+  // With telemetry: also what its hook reads and sums over ranks, counted as update.
   StepSeconds run(bool telemetry);
   double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
   const train::BatchSizes& sizes() const { return sizes_; }
@@ -39,6 +38,11 @@ class BenchedStep {
   int64_t state_bytes();
 
  private:
+  struct Nowhere : train::TelemetryArrays {
+    void telemetry(const std::string&, int64_t, int64_t, const std::vector<float>&) override {}
+    void telemetry(const std::string&, int64_t, const std::vector<uint64_t>&, const std::vector<int64_t>&) override {}
+  };
+
   void forward_backward(StepSeconds& seconds, bool telemetry, bool last);
   // Once the device has done what was started.
   double settled_seconds() const;
@@ -57,7 +61,7 @@ class BenchedStep {
   std::optional<parallel::DataParallel> reducer_;
   std::optional<optim::Adamw> optimizer_;
   std::optional<train::StepNumbers> numbers_;
-  train::RunFilesHook files_;
+  Nowhere nowhere_;
   std::optional<models::TelemetryHook> telemetry_;
   train::StepReport report_;  // for that hook
   OwnedTensor tokens_, targets_, positions_;
