@@ -59,7 +59,7 @@ struct Timings {
 Timings time_steps(BenchedStep& step, int64_t steps) {
   Timings timings;
   for (int64_t i = 0; i < steps; ++i) {
-    const StepSeconds s = step.run(false);
+    const train::PhaseSeconds s = step.run(false);
     timings.totals.push_back(s.total());
     const double parts[] = {s.forward, s.backward, s.reduction, s.update};
     for (size_t p = 0; p < 4; ++p) timings.phases[p].push_back(parts[p]);
