@@ -60,7 +60,7 @@ struct Timings {
 Timings time_steps(BenchedStep& step, int64_t steps) {
   Timings timings;
   for (int64_t i = 0; i < steps; ++i) {
-    const StepSeconds s = step.run(false);
+    const train::PhaseSeconds s = step.run(false);
     timings.totals.push_back(s.total());
     const double parts[] = {s.forward, s.backward, s.reduction, s.update};
     for (size_t p = 0; p < 4; ++p) timings.phases[p].push_back(parts[p]);
@@ -141,8 +141,7 @@ void run(const Arguments& arguments, comm::World& world) {
   const int64_t libraries = peak_resident_bytes();
   const Device device = choose_device(config.run, world);
   const double before = product_rate(world, type, device);
-  io::IoThread io;
-  BenchedStep step(world.all(), io, config, device);
+  BenchedStep step(world.all(), config, device);
   for (int i = 0; i < 2; ++i) step.run(false);
   const Timings timings = time_steps(step, arguments.steps);
   const int64_t peak = peak_resident_bytes();
@@ -157,7 +156,7 @@ void run(const Arguments& arguments, comm::World& world) {
     print_step(step, timings, rate);
     print_memory(step, libraries, peak);
   }
-  BenchedStep plain(world.all(), io, without_qk_norm(config), device);
+  BenchedStep plain(world.all(), without_qk_norm(config), device);
   print_costs(world, step, plain, arguments.steps, lab::median(timings.totals));
 }
 

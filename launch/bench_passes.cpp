@@ -1,6 +1,7 @@
 #include "launch/bench_passes.h"
 
 #include "framework/base/rng.h"
+#include "framework/base/clock.h"
 #include "framework/lab/statistics.h"
 #include "framework/ops/attention.h"
 #include "framework/ops/elementwise.h"
@@ -65,10 +66,10 @@ PassSeconds in_turn(Device device, const With& with, const Without& without) {
   constexpr int kRounds = 15;
   std::vector<double> times[2];
   auto time = [&](std::vector<double>& seconds, const auto& pass) {
-    const double begin = now_seconds();
+    Stopwatch watch;
     pass();
     Stream::current(device).synchronize();
-    seconds.push_back(now_seconds() - begin);
+    seconds.push_back(watch.lap());
   };
   for (int round = 0; round < kRounds; ++round) {
     time(times[0], with);

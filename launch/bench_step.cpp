@@ -1,36 +1,34 @@
 #include "launch/bench_step.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "framework/base/rng.h"
-#include "framework/ops/update_gate.h"
+#include "framework/base/clock.h"
+#include "launch/train_options.h"
 
 namespace keel {
+namespace {
 
-BenchedStep::BenchedStep(comm::Communicator& all, io::IoThread& io, const FullConfig& config, Device device)
+train::TrainerOptions options_of(const FullConfig& config) {
+  train::TrainerOptions options = trainer_options(config.run);
+  options.graphs = false;
+  return options;
+}
+
+}  // namespace
+
+BenchedStep::BenchedStep(comm::Communicator& all, const FullConfig& config, Device device)
     : config_(config),
       device_(device),
       layout_(layout_for(config, all.size())),
       sizes_(batch_sizes(config, layout_)),
       mesh_(all, int(layout_.tensor)),
       group_(mesh_.tensor()),
-      decoder(config.model),
-      files_(io, {.directory = "", .writer = false, .tensorboard = false, .throughput = {}}) {
+      decoder(config.model) {
   decoder.allocate(decoder_layout(config, {device, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
   decoder.parameters().initialise(1);
-  decoder.refresh();
-  reducer_.emplace(decoder.parameters(), mesh_, config.run.parallel.zero);
-  optimizer_.emplace(decoder.parameters(), reducer_->update_spans(), ops::AdamwOptions{});
-  numbers_.emplace(decoder.telemetry(), mesh_, device);
-  telemetry_.emplace(decoder, mesh_, files_);
-  report_.layers = config.model.layers;
-  report_.heads = config.model.attention.heads;
-  report_.entropy = report_.largest_logit = std::vector<float>(size_t(report_.layers * report_.heads), 1);
-  report_.layer_update_norms.resize(size_t(report_.layers));
+  step_.emplace(decoder, mesh_, sizes_, options_of(config));
+  step_->weights_changed(0);
+  telemetry_.emplace(decoder, mesh_, nowhere_);
   report_.samples.resize(size_t(config.run.batch.sequences));
-  *numbers_->factor.host.as<float>() = float(1 / tokens());
-  std::fill_n(numbers_->limits.host.as<double>(), 3, std::numeric_limits<double>::infinity());
   const Shape shape = {sizes_.micro_sequences, sizes_.length};
   auto ids = [&](OwnedTensor& there, auto value) {
     there = OwnedTensor(shape, DType::i32, device);
@@ -42,61 +40,32 @@ BenchedStep::BenchedStep(comm::Communicator& all, io::IoThread& io, const FullCo
   ids(tokens_, [&](int64_t i) { return uniform(1, uint64_t(i)) * vocabulary; });
   ids(targets_, [&](int64_t i) { return uniform(2, uint64_t(i)) * vocabulary; });
   ids(positions_, [&](int64_t i) { return i % sizes_.length; });
+  Stream::current(device).synchronize();
 }
 
-double BenchedStep::settled_seconds() const {
-  Stream::current(device_).synchronize();
-  return now_seconds();
-}
-
-StepSeconds BenchedStep::run(bool telemetry) {
-  StepSeconds seconds;
-  std::ranges::copy(optimizer_->rates({.lr = 3e-4, .decay = 3e-5, .updates = ++updates_}),
-                    numbers_->rates.host.as<float>());
-  std::fill_n(numbers_->sums.host.as<double>(), 5, 0.0);
-  numbers_->upload();
-  decoder.parameters().zero_gradients();
-  decoder.begin_step();
-  for (int64_t micro = 0; micro < sizes_.micro_steps; ++micro)
-    forward_backward(seconds, telemetry, micro + 1 == sizes_.micro_steps);
-  double begin = now_seconds();
-  reducer_->finish_gradients();
-  zero(numbers_->squares.device);
-  reducer_->gradient_squares(numbers_->squares.device);
-  ops::update_gate(numbers_->gate.device, numbers_->values.device,
-                   {.sums = numbers_->sums.device.slice(0, 0, 4),
-                    .squares = numbers_->squares.device,
-                    .largest_logit = decoder.telemetry().largest_logit,
-                    .limits = numbers_->limits.device},
-                   1);
-  double end = settled_seconds();
-  seconds.reduction = end - begin;
-  optimizer_->step(numbers_->change.device, numbers_->rates.device, numbers_->gate.device);
-  reducer_->publish_weights(false);
-  decoder.refresh();
-  if (telemetry) telemetry_->judge(report_);
-  seconds.update = settled_seconds() - end;
-  return seconds;
-}
-
-// Backward begins where the gradients after the last block are complete.
-void BenchedStep::forward_backward(StepSeconds& seconds, bool telemetry, bool last) {
-  const double begin = now_seconds();
-  double middle = 0;
-  nn::StepOptions options{
-      .factor = numbers_->factor.device, .loss = {}, .telemetry = telemetry, .gradients_complete = {}};
-  options.gradients_complete = [&](size_t first) {
-    if (middle == 0) middle = settled_seconds();
-    if (last) reducer_->gradients_complete(first);
+train::PhaseSeconds BenchedStep::run(bool telemetry) {
+  const StreamScope scope(step_->stream());
+  train::PhaseSeconds seconds;
+  Stopwatch watch;
+  const auto lap = [&](train::Phase phase) {
+    step_->wait();
+    seconds.of(phase) += watch.lap();
   };
-  decoder.forward_backward(numbers_->sums.device.slice(0, 0, 4), {tokens_, targets_, positions_, {}}, options);
-  seconds.forward += middle - begin;
-  seconds.backward += settled_seconds() - middle;
-}
-
-double BenchedStep::loss() const {
-  const HostTensor values(numbers_->values.device);
-  return values.tensor().as<double>()[0];
+  step_->run(
+      {.step = ++report_.step,
+       .updates = report_.updates,
+       .lr = config_.run.optimizer.lr,
+       .limits = {},
+       .counted_tokens = int64_t(tokens()),
+       .telemetry = telemetry},
+      [this](int64_t) {
+        return nn::TokenBatch{tokens_, targets_, positions_, {}};
+      },
+      lap);
+  step_->read(report_);
+  if (telemetry) telemetry_->judge(report_);
+  lap(train::Phase::update);
+  return seconds;
 }
 
 int64_t BenchedStep::state_bytes() {

@@ -54,8 +54,7 @@ train: {{steps: 1}}
 // The same random tokens at each step, so the loss must fall.
 json train(const Shape& shape, int64_t steps, double product_rate, Device device) {
   const auto self = comm::make_self_communicator();
-  io::IoThread io;
-  BenchedStep step(*self, io, config_of(shape), device);
+  BenchedStep step(*self, config_of(shape), device);
   step.run(false);
   const double first = step.loss();
   std::vector<double> seconds;

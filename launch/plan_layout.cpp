@@ -118,10 +118,10 @@ struct Growth {
 };
 
 Growth growth_of(const FullConfig& config, const PlanDevice& device, const LayoutPlan& plan, Rehearsal& one) {
-  constexpr int64_t kChunkTokens = 4096;  // the most of nn/classifier.cpp
   const int64_t T = config.run.data.sequence_length;
   auto bytes = [&](int64_t micro) { return double(activations_of(config, device, plan, micro)); };
-  Growth growth{.chunk = (kChunkTokens + T - 1) / T, .base = double(one.decoder.activation_bytes())};
+  Growth growth{.chunk = (nn::Classifier::kMostChunkTokens + T - 1) / T,
+                .base = double(one.decoder.activation_bytes())};
   growth.at_chunk = growth.chunk == 1 ? growth.base : bytes(growth.chunk);
   growth.more = bytes(growth.chunk + 1) - growth.at_chunk;
   growth.first = growth.chunk == 1 ? growth.more : bytes(2) - growth.base;

@@ -19,6 +19,7 @@
 #include "framework/train/lost_hook.h"
 #include "framework/train/progress_hook.h"
 #include "framework/train/replica_hook.h"
+#include "framework/train/run_files_hook.h"
 #include "framework/train/time_limit_hook.h"
 #include "framework/train/trace_hook.h"
 #include "framework/train/watch_hook.h"

@@ -12,9 +12,9 @@ namespace {
 // MiB. On a GPU more: each chunk reads and writes the whole gradient of the table, which takes as long as the chunk's
 // product at about 700 tokens.
 int64_t chunk_of(DeviceKind device, int64_t columns) {
-  constexpr int64_t kTokens = 512, kMostTokens = 4096, kMostBytes = int64_t(1) << 30;
+  constexpr int64_t kTokens = 512, kMostBytes = int64_t(1) << 30;
   if (device != DeviceKind::cuda) return kTokens;
-  return std::clamp(kMostBytes / (4 * columns) / kTokens * kTokens, kTokens, kMostTokens);
+  return std::clamp(kMostBytes / (4 * columns) / kTokens * kTokens, kTokens, Classifier::kMostChunkTokens);
 }
 
 // Statistics of n tokens; those that the ranks add lie side by side in `added` [3, n].

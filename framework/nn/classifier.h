@@ -24,6 +24,9 @@ struct LossOptions {
 
 class Classifier {
  public:
+  // Of the tokens whose logits exist at one time.
+  static constexpr int64_t kMostChunkTokens = 4096;
+
   // `table` is head.weight, or embedding.weight where tied.
   Classifier(Parameter& table, const ClassifierSpec& spec) : spec(spec), table(&table) {}
 

@@ -10,6 +10,8 @@
 // take no part. Rows whose target is negative are not counted: loss and gradient 0.
 #pragma once
 
+#include <algorithm>
+
 #include "framework/tensor/tensor.h"
 
 namespace keel::ops {
@@ -43,6 +45,10 @@ struct CrossEntropySums {
   double z_loss = 0;  // z * lse^2
   double counted = 0;
   double finite = 0;  // rows with a finite loss; below `counted` something overflowed
+
+  static CrossEntropySums of(const double* sums) { return {sums[0], sums[1], sums[2], sums[3]}; }
+  // Nats per counted row; 0 where there is none.
+  double mean_loss() const { return loss / std::max(1.0, counted); }
 };
 // sums [4] fp64 += what these rows add.
 void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,

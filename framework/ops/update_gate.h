@@ -18,9 +18,17 @@ struct UpdateGateInputs {
   int64_t copies = 1;
 };
 
-// values [4] fp64 = loss and z-loss (means over counted tokens), gradient norm, largest logit; the loss is NaN where
-// that of any token is not finite. gate [2] fp32 = gradient_scale, and 1 where the update is made, else 0.
-// clip_norm 0: no clipping.
+// As they lie in a tensor [4] fp64.
+struct GateValues {
+  double loss = 0, z_loss = 0;  // means over counted tokens; the loss is NaN where that of any token is not finite
+  double gradient_norm = 0;
+  double largest_logit = 0;
+
+  static GateValues of(const double* values) { return {values[0], values[1], values[2], values[3]}; }
+};
+
+// values [4] fp64 = GateValues. gate [2] fp32 = gradient_scale, and 1 where the update is made, else 0. clip_norm 0: no
+// clipping.
 void update_gate(Tensor gate, Tensor values, const UpdateGateInputs& in, double clip_norm);
 
 }  // namespace keel::ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/clock.h"
+#include "framework/ops/cross_entropy.h"
 #include "framework/tensor/copy.h"
 
 namespace keel::train {
@@ -55,13 +56,13 @@ std::optional<EvaluationResult> Evaluation::run(nn::Model& model, parallel::Mesh
     model.evaluate(sums_, batches_.micro_batch(0));
   }
   const HostTensor host(sums_);
-  const double* sums = host.tensor().as<double>();
+  ops::CrossEntropySums sums = ops::CrossEntropySums::of(host.tensor().as<double>());
+  for (double* sum : {&sums.loss, &sums.counted}) *sum = comm::all_reduce_value(mesh.data(), *sum);
   EvaluationResult result;
-  const double loss = comm::all_reduce_value(mesh.data(), sums[0]);
-  result.counted_tokens = comm::all_reduce_value(mesh.data(), int64_t(sums[2]));
-  result.loss = loss / double(std::max<int64_t>(1, result.counted_tokens));
+  result.loss = sums.mean_loss();
+  result.counted_tokens = int64_t(sums.counted);
   const double bytes = text_bytes(dataset_, order_, samples_);
-  if (bytes > 0) result.nats_per_byte = loss / bytes;
+  if (bytes > 0) result.nats_per_byte = sums.loss / bytes;
   result.seconds = seconds_since(begin);
   return result;
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "framework/data/sample_position.h"
@@ -22,14 +21,6 @@ struct Progress {
 
 // Takes an event: a line in events.jsonl, and what else there is to tell.
 using Note = std::function<void(const std::string& kind, const io::Json& fields)>;
-
-// Above these a step's update is not made; values that are not finite never are. Decided where the gradients lie
-// (ops/update_gate.h), so they must be known before the step.
-struct StepLimits {
-  double loss = std::numeric_limits<double>::infinity();
-  double gradient_norm = std::numeric_limits<double>::infinity();
-  double largest_logit = std::numeric_limits<double>::infinity();  // of any head
-};
 
 class Hook {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "framework/ops/cross_entropy.h"
 #include "framework/tensor/copy.h"
 
 namespace keel::train {
@@ -34,8 +35,7 @@ double probe_loss(nn::Model& model, const Probe& probe) {
   zero(sums);
   model.evaluate(sums, {tokens, targets, positions, ConstTensor()});
   const HostTensor host(sums);
-  const double* values = host.tensor().as<double>();  // loss, z-loss, counted, finite
-  return values[0] / std::max(1.0, values[2]);
+  return ops::CrossEntropySums::of(host.tensor().as<double>()).mean_loss();
 }
 
 }  // namespace keel::train

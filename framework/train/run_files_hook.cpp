@@ -58,7 +58,7 @@ void RunFilesHook::write_metrics(const StepReport& report, const Verdict& verdic
                    {"mfu_full", options_.throughput.mfu_full(report)},
                    {"mfu_causal", options_.throughput.mfu_causal(report)},
                    {"seconds_data", report.seconds.data},
-                   {"seconds_forward_backward", report.seconds.forward_backward},
+                   {"seconds_forward_backward", report.seconds.forward + report.seconds.backward},
                    {"seconds_reduction", report.seconds.reduction},
                    {"seconds_update", report.seconds.update},
                    {"verdict", name_of(verdict.action)}};

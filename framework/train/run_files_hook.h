@@ -10,6 +10,7 @@
 #include "framework/io/telemetry.h"
 #include "framework/io/tensorboard.h"
 #include "framework/train/hook.h"
+#include "framework/train/telemetry_arrays.h"
 
 namespace keel::train {
 
@@ -32,7 +33,7 @@ struct RunFilesOptions {
   bool rolled_back = false;  // earlier in this process: events after the step gone on from are history, and stay
 };
 
-class RunFilesHook : public Hook {
+class RunFilesHook : public Hook, public TelemetryArrays {
  public:
   // `io` outlives this.
   RunFilesHook(io::IoThread& io, const RunFilesOptions& options) : io_(io), options_(options) {}
@@ -48,11 +49,10 @@ class RunFilesHook : public Hook {
   void scalars(int64_t step, std::span<const io::Scalar> scalars);
   // A line in metrics.jsonl beside those of steps.
   void metrics_line(const io::Json& line);
-  // A step's array [layers, values / layers] in telemetry.h5, row-major; no values, no row.
-  void telemetry(const std::string& name, int64_t step, int64_t layers, const std::vector<float>& values);
-  // Of whole numbers, with these dims.
+  // In telemetry.h5.
+  void telemetry(const std::string& name, int64_t step, int64_t layers, const std::vector<float>& values) override;
   void telemetry(const std::string& name, int64_t step, const std::vector<uint64_t>& dims,
-                 const std::vector<int64_t>& values);
+                 const std::vector<int64_t>& values) override;
   // Hands waiting telemetry to the I/O thread, so that it is on the disk before what is handed over later.
   void flush();
 

@@ -1,9 +1,10 @@
-// What one step observed, the same on every rank, and what hooks answer.
+// What one step is told and observed, the same on every rank, and what hooks answer.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,28 @@
 
 namespace keel::train {
 
+// Above these a step's update is not made; values that are not finite never are. Decided where the gradients lie
+// (ops/update_gate.h), so they must be known before the step.
+struct StepLimits {
+  double loss = std::numeric_limits<double>::infinity();
+  double gradient_norm = std::numeric_limits<double>::infinity();
+  double largest_logit = std::numeric_limits<double>::infinity();  // of any head
+};
+
+enum class Phase { data, forward, backward, reduction, update };
+
 // Where the host's seconds of a step went. A GPU works on until `update` ends, with the wait for all of it.
 struct PhaseSeconds {
   double data = 0;
-  double forward_backward = 0;
+  double forward = 0;  // with the loss and its gradient
+  double backward = 0;
   double reduction = 0;
   double update = 0;
-  double total() const { return data + forward_backward + reduction + update; }
+  double& of(Phase phase) {
+    double* const all[] = {&data, &forward, &backward, &reduction, &update};
+    return *all[size_t(phase)];
+  }
+  double total() const { return data + forward + backward + reduction + update; }
 };
 
 struct StepReport {

@@ -8,10 +8,10 @@
 
 namespace keel::models {
 
-TelemetryHook::TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files)
+TelemetryHook::TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::TelemetryArrays& arrays)
     : decoder_(decoder),
       mesh_(mesh),
-      files_(files),
+      arrays_(arrays),
       heads_(mesh, decoder.config().layers * std::max<int64_t>(4, decoder.blocks()[0]->attention.heads())),
       matrices_(decoder.parameters(), mesh, decoder.config().layers),
       pieces_(parallel::pieces_of(decoder.parameters(), mesh.data_position())),
@@ -69,7 +69,7 @@ void TelemetryHook::record_gradient(int64_t step, const Gains& gains) {
   heads_.collect(squares, own, gains.rows.all, comm::Reduction::sum);
   whole_.clear();
   for (double square : squares) whole_.push_back(float(std::sqrt(square)));
-  files_.telemetry(gains.name, step, layers_, whole_);
+  arrays_.telemetry(gains.name, step, layers_, whole_);
 }
 
 // A rank whose own largest logit is not the step's says nothing; of the others the first place counts.
@@ -94,7 +94,7 @@ void TelemetryHook::record_places(const train::StepReport& report) {
     const data::SampleId& sample = report.samples[size_t(place.sequence)];
     places.insert(places.end(), {sample.source, sample.sample, place.query, place.key});
   }
-  files_.telemetry("largest_logit_place", report.step, {uint64_t(layers_), uint64_t(telemetry.heads), 4}, places);
+  arrays_.telemetry("largest_logit_place", report.step, {uint64_t(layers_), uint64_t(telemetry.heads), 4}, places);
 }
 
 void TelemetryHook::record_matrices(const train::StepReport& report) {
@@ -102,9 +102,9 @@ void TelemetryHook::record_matrices(const train::StepReport& report) {
   whole_.clear();
   for (size_t layer = 0; layer < layers.weight_norms.size(); ++layer)
     whole_.push_back(float(report.layer_update_norms[layer] / layers.weight_norms[layer]));
-  files_.telemetry("update_ratio", report.step, layers_, whole_);
-  files_.telemetry("weights_saturated", report.step, layers_, layers.saturated);
-  files_.telemetry("weights_flushed", report.step, layers_, layers.flushed);
+  arrays_.telemetry("update_ratio", report.step, layers_, whole_);
+  arrays_.telemetry("weights_saturated", report.step, layers_, layers.saturated);
+  arrays_.telemetry("weights_flushed", report.step, layers_, layers.flushed);
 }
 
 template <class T>
@@ -121,8 +121,8 @@ void TelemetryHook::record_stream(int64_t step) {
     outliers.push_back(sums[1] / sums[0]);
     kurtosis.push_back(sums[2] > 0 ? sums[0] * sums[3] / (sums[2] * sums[2]) : 0);
   }
-  files_.telemetry("stream_outliers", step, layers_, outliers);
-  files_.telemetry("stream_kurtosis", step, layers_, kurtosis);
+  arrays_.telemetry("stream_outliers", step, layers_, outliers);
+  arrays_.telemetry("stream_kurtosis", step, layers_, kurtosis);
   if (!rounded_) return;
   std::vector<double> counts;
   collect(counts, samples.out_of_range(), 2);
@@ -132,8 +132,8 @@ void TelemetryHook::record_stream(int64_t step) {
     saturated.push_back(float(counts[2 * layer] / elements));
     flushed.push_back(float(counts[2 * layer + 1] / elements));
   }
-  files_.telemetry("stream_saturated", step, layers_, saturated);
-  files_.telemetry("stream_flushed", step, layers_, flushed);
+  arrays_.telemetry("stream_saturated", step, layers_, saturated);
+  arrays_.telemetry("stream_flushed", step, layers_, flushed);
 }
 
 void TelemetryHook::record_parallel(int64_t step) {
@@ -143,7 +143,7 @@ void TelemetryHook::record_parallel(int64_t step) {
   const int64_t heads = decoder_.config().attention.heads;
   collect(whole_, samples.parallel(), heads);
   for (size_t i = 0; i < whole_.size(); ++i) whole_[i] /= pairs[i / size_t(heads)];
-  files_.telemetry("parallel", step, layers_, whole_);
+  arrays_.telemetry("parallel", step, layers_, whole_);
 }
 
 }  // namespace keel::models

@@ -4,8 +4,9 @@
 
 #include "framework/parallel/pieces.h"
 #include "framework/train/head_statistics.h"
+#include "framework/train/hook.h"
 #include "framework/train/layer_statistics.h"
-#include "framework/train/run_files_hook.h"
+#include "framework/train/telemetry_arrays.h"
 #include "models/decoder/decoder.h"
 
 namespace keel::models {
@@ -13,7 +14,7 @@ namespace keel::models {
 class TelemetryHook : public train::Hook {
  public:
   // All outlive this.
-  TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::RunFilesHook& files);
+  TelemetryHook(Decoder& decoder, parallel::Mesh& mesh, train::TelemetryArrays& arrays);
 
   train::Verdict judge(const train::StepReport& report) override;
 
@@ -40,7 +41,7 @@ class TelemetryHook : public train::Hook {
 
   Decoder& decoder_;
   parallel::Mesh& mesh_;
-  train::RunFilesHook& files_;
+  train::TelemetryArrays& arrays_;
   train::HeadStatistics heads_;
   train::LayerStatistics matrices_;
   std::vector<optim::Span> pieces_;

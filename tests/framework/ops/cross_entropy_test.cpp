@@ -60,8 +60,7 @@ Result run(const reference::CrossEntropy& ce, DType dtype, const Values& logits,
   }
   const DeviceTensor sums({4}, DType::f64), factors = device_tensor(std::vector<float>{factor});
   ops::cross_entropy_loss(sums, total.view(), targets, options);
-  const std::vector<double> values = host_values<double>(sums);
-  Result result{{values[0], values[1], values[2], values[3]}, Values(logits.size())};
+  Result result{ops::CrossEntropySums::of(host_values<double>(sums).data()), Values(logits.size())};
   for (int64_t rank = 0; rank < ranks; ++rank) {
     options.first_column = rank * own;
     ops::cross_entropy_gradient(gradient.slice(1, rank * own, (rank + 1) * own), pieces[size_t(rank)], total.view(),

@@ -97,8 +97,7 @@ class DecoderCase {
     return sums_of(sums);
   }
   static ops::CrossEntropySums sums_of(const ConstTensor& sums) {
-    const std::vector<double> values = host_values<double>(sums);
-    return {values[0], values[1], values[2], values[3]};
+    return ops::CrossEntropySums::of(host_values<double>(sums).data());
   }
 
   // What `step` does after its backward, for tests that call layers one by one.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "framework/io/hdf5.h"
+#include "framework/train/run_files_hook.h"
 #include "models/decoder/telemetry_hook.h"
 #include "tests/models/decoder/decoder_run.h"
 #include "tests/support/compare.h"
