@@ -5,8 +5,8 @@
 #include "framework/ops/matmul.h"
 #include "framework/ops/product_rate.h"
 #include "framework/tensor/gpu.h"
-#include "launch/commands.h"
-#include "launch/environment.h"
+#include "launch/common/commands.h"
+#include "launch/common/environment.h"
 
 namespace keel {
 namespace {

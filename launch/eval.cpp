@@ -1,7 +1,7 @@
 // keel eval CKPT [--data PREFIX] [key=value...]
 #include "framework/train/evaluation.h"
-#include "launch/commands.h"
-#include "launch/loaded_model.h"
+#include "launch/common/commands.h"
+#include "launch/common/loaded_model.h"
 
 namespace keel {
 namespace {

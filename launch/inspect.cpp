@@ -7,8 +7,8 @@
 #include "framework/base/text.h"
 #include "framework/io/hdf5.h"
 #include "framework/io/io_thread.h"
-#include "launch/commands.h"
-#include "launch/run_setup.h"
+#include "launch/common/commands.h"
+#include "launch/common/run_setup.h"
 #include "models/decoder/bounds.h"
 
 namespace keel {

@@ -4,8 +4,8 @@
 
 #include "framework/base/build_config.h"
 #include "framework/base/text.h"
-#include "launch/commands.h"
-#include "launch/environment.h"
+#include "launch/common/commands.h"
+#include "launch/common/environment.h"
 
 namespace keel {
 namespace {

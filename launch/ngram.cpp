@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "framework/base/error.h"
-#include "launch/commands.h"
+#include "launch/common/commands.h"
 
 namespace keel {
 namespace {

@@ -6,7 +6,7 @@
 #include "framework/config/yaml.h"
 #include "framework/lab/ablation_report.h"
 #include "framework/lab/run_report.h"
-#include "launch/commands.h"
+#include "launch/common/commands.h"
 
 namespace keel {
 namespace {

@@ -10,7 +10,7 @@
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/data/corpus.h"
-#include "launch/commands.h"
+#include "launch/common/commands.h"
 
 namespace keel {
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "framework/lab/screen.h"
-#include "launch/commands.h"
+#include "launch/common/commands.h"
 
 namespace keel {
 namespace {

@@ -1,5 +1,5 @@
 // The families as Hugging Face transformers stores them: config.json, and the names and shapes of tensors, both ways.
-// No file is opened here: launch/convert_import.cpp and convert_export.cpp join this to checkpoints/safetensors.
+// No file is opened here: launch/convert join this to checkpoints/safetensors.
 //
 // Known are the model types llama, olmo2, qwen3, gemma3_text and gemma3 (its text model), with the keys of transformers
 // 4 (rope_theta, rope_scaling, torch_dtype) and 5 (rope_parameters, dtype). Written are those of 4, which 5 reads too.

@@ -13,7 +13,7 @@
 #include "framework/data/token_file.h"
 #include "framework/data/tokenizer.h"
 #include "framework/io/jsonl.h"
-#include "launch/run_setup.h"
+#include "launch/common/run_setup.h"
 #include "models/decoder/hugging_face.h"
 
 namespace keel::fuzz {

@@ -1,4 +1,4 @@
-#include "launch/compare_text.h"
+#include "launch/generate/compare_text.h"
 
 #include <gtest/gtest.h>
 

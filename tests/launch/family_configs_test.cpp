@@ -5,7 +5,7 @@
 #include <map>
 
 #include "framework/io/files.h"
-#include "launch/run_setup.h"
+#include "launch/common/run_setup.h"
 #include "models/decoder/hugging_face.h"
 
 namespace keel {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "framework/base/text.h"
-#include "launch/plan_layout.h"
+#include "launch/plan/plan_layout.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -59,14 +59,14 @@ TEST_F(Plan, CountsWeightsOfALargeModel) {  // QKNORM.md section 4
 TEST_F(Plan, CountsOfASmallModel) {
   const FullConfig config =
       read_full_config((directory_ / "run.yaml").string(), std::vector<std::string>{"model.vocab=257"});
-  PlanDevice device{.name = "device",
-                    .memory_bytes = 1e9,
-                    .bf16_rate = 1e12,
-                    .fp32_rate = 1e12,
-                    .memory_rate = 1e12,
-                    .link_rate = 1e9,
-                    .network_rate = 1e9,
-                    .ranks_per_host = 8};
+  DeviceSheet device{.name = "device",
+                     .memory_bytes = 1e9,
+                     .bf16_rate = 1e12,
+                     .fp32_rate = 1e12,
+                     .memory_rate = 1e12,
+                     .link_rate = 1e9,
+                     .network_rate = 1e9,
+                     .ranks_per_host = 8};
   const LayoutPlan whole = plan_layout(config, device, 1, 1), cut = plan_layout(config, device, 2, 2);
   const double parameters = double(models::Decoder(config.model).cost(32).parameters);
   EXPECT_NEAR(whole.memory.weights, 4 * parameters, 4 * 64);
@@ -103,7 +103,7 @@ TEST_F(Plan, LogitsComeInChunks) {
         read_full_config((directory_ / "run.yaml").string(),
                          std::vector<std::string>{"model.vocab=16384", "batch.sequences=64", "parallel.tensor=1",
                                                   fmt::format("batch.micro_sequences={}", micro)});
-    return plan_layout(config, PlanDevice{.memory_bytes = 1e12}, 1, 1).memory.activations;
+    return plan_layout(config, DeviceSheet{.memory_bytes = 1e12}, 1, 1).memory.activations;
   };
   const double one = activations(1), two = activations(2), many = activations(64);
   EXPECT_LT(many, one + 32 * (two - one));

@@ -1,0 +1,52 @@
+// The training step (train/training_step.h) without data files or hooks, timed by phase: what `keel bench` measures.
+#pragma once
+
+#include "framework/parallel/tensor_parallel.h"
+#include "framework/train/training_step.h"
+#include "launch/common/run_setup.h"
+#include "models/decoder/telemetry_hook.h"
+
+namespace keel {
+
+// A model with random tokens, the same in every micro-step, at the peak learning rate.
+class BenchedStep {
+ public:
+  BenchedStep(comm::Communicator& all, const FullConfig& config, Device device);
+
+  // The device is waited for after each phase, so nothing is replayed as a graph. With telemetry: also what its hook
+  // reads and sums over ranks, counted as update.
+  train::PhaseSeconds run(bool telemetry);
+  double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
+  const train::BatchSizes& sizes() const { return sizes_; }
+  Device device() const { return device_; }
+  DType activation() const { return activation_type(config_); }
+  nn::TensorGroup& group() { return group_; }
+  double loss() const { return report_.loss; }  // of the last step
+  // Weights, gradients and moments, of this rank.
+  int64_t state_bytes();
+
+ private:
+  struct Nowhere : train::TelemetryArrays {
+    void telemetry(const std::string&, int64_t, int64_t, const std::vector<float>&) override {}
+    void telemetry(const std::string&, int64_t, const std::vector<uint64_t>&, const std::vector<int64_t>&) override {}
+  };
+
+  FullConfig config_;
+  Device device_;
+  config::Layout layout_;
+  train::BatchSizes sizes_;
+  parallel::Mesh mesh_;
+  parallel::TensorParallel group_;
+
+ public:
+  models::Decoder decoder;
+
+ private:
+  std::optional<train::TrainingStep> step_;
+  Nowhere nowhere_;
+  std::optional<models::TelemetryHook> telemetry_;
+  train::StepReport report_;  // of the last step
+  OwnedTensor tokens_, targets_, positions_;
+};
+
+}  // namespace keel

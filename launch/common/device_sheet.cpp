@@ -1,0 +1,64 @@
+#include "launch/common/device_sheet.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/process.h"
+#include "framework/base/text.h"
+#include "framework/comm/mpi.h"
+#include "framework/ops/product_rate.h"
+
+namespace keel {
+namespace {
+
+// Dense peaks and bandwidths of the makers' data sheets (SXM forms); the network is one 400 Gbit/s port per GPU (200
+// for the A100). A process on a GPU holds about 0.5 GB of context and library memory there.
+const std::array<DeviceSheet, 3> kGpus = {
+    DeviceSheet{"h200", true, 141e9, 989e12, 67e12, 4.8e12, 450e9, 50e9, 8, 0.5e9, 0.5e9},
+    DeviceSheet{"h100", true, 80e9, 989e12, 67e12, 3.35e12, 450e9, 50e9, 8, 0.5e9, 0.5e9},
+    DeviceSheet{"a100", true, 80e9, 312e12, 19.5e12, 2.0e12, 300e9, 25e9, 8, 0.5e9, 0.5e9}};
+
+// What a step allocates outside of the model's own memory: oneDNN's primitives and its scratch per thread, attention's
+// tiles, files and telemetry. Measured on small models: 30 MB.
+constexpr double kLibraries_bytes = 30e6;
+
+DeviceSheet this_machine(int64_t ranks) {
+  const double pages = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGE_SIZE));
+  DeviceSheet cpu{.name = "cpu", .memory_bytes = pages / double(ranks), .ranks_per_host = int(ranks)};
+  cpu.program_bytes = double(resident_bytes()) + kLibraries_bytes;
+  cpu.exchange_bytes = double(comm::MpiOptions().scratch_bytes);
+  cpu.bf16_rate = ops::measure_product_rate(DType::bf16, {.size = 1024, .seconds = 0.3});
+  cpu.fp32_rate = ops::measure_product_rate(DType::f32, {.size = 1024, .seconds = 0.3});
+  cpu.memory_rate = 10e9;  // of one rank of a few cores; a server has more
+  cpu.link_rate = 3e9;     // a copy through shared memory
+  cpu.network_rate = 1e9;
+  return cpu;
+}
+
+}  // namespace
+
+const DeviceSheet* known_gpu(const std::string& product) {
+  std::string lower = product;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  for (const char* form : {"pcie", "nvl"})  // of lower rates
+    if (lower.find(form) != std::string::npos) return nullptr;
+  for (const DeviceSheet& gpu : kGpus)
+    if (lower.find(gpu.name) != std::string::npos) return &gpu;
+  return nullptr;
+}
+
+DeviceSheet device_sheet(const std::string& name, int64_t ranks) {
+  std::vector<std::string> names = {"cpu"};
+  for (const DeviceSheet& gpu : kGpus) {
+    if (gpu.name == name) return gpu;
+    names.push_back(gpu.name);
+  }
+  if (name == "cpu") return this_machine(ranks);
+  throw input_error("--device {}: known are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names, "; "));
+}
+
+}  // namespace keel

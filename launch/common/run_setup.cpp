@@ -1,0 +1,131 @@
+#include "launch/common/run_setup.h"
+
+#include "framework/ops/logit_place.h"
+#include "models/decoder/parallelize.h"
+
+namespace keel {
+namespace {
+
+using config::Node;
+
+std::vector<data::Source> sources_of(const std::vector<config::DataSource>& sources) {
+  std::vector<data::Source> out;
+  for (const config::DataSource& source : sources) out.push_back({source.path, source.weight});
+  return out;
+}
+
+int64_t vocabulary_of_data(const config::RunConfig& run) {
+  int64_t vocabulary = 0;
+  for (const config::DataSource& source : run.data.train) {
+    const auto notes = data::read_notes(source.path);
+    if (!notes)
+      throw run.source["model"].error(
+          "model.vocab is not given, and {} has no notes (.json) that say it: give model.vocab", source.path);
+    vocabulary = std::max(vocabulary, notes->vocabulary);
+  }
+  return vocabulary;
+}
+
+FullConfig complete(config::RunConfig run) {
+  const auto elsewhere = config::known_keys<config::RunConfig>("");
+  FullConfig full{std::move(run), {}};
+  full.model = models::read_decoder_config(full.run.model, elsewhere);
+  if (full.model.vocab.is_auto()) full.model.vocab = vocabulary_of_data(full.run);
+  if (full.model.positions.learned && full.run.data.sequence_length > full.model.positions.max_positions)
+    throw full.run.source["data"]["sequence_length"].error("{} is above model.positions.max_positions {}",
+                                                           full.run.data.sequence_length,
+                                                           full.model.positions.max_positions);
+  full.run.model = config::to_node(full.model);
+  return full;
+}
+
+data::DatasetOptions dataset_options(const FullConfig& config) {
+  return {.T = config.run.data.sequence_length,
+          .vocabulary = config.model.vocab.value(),
+          .document_mask = config.run.data.document_mask};
+}
+
+}  // namespace
+
+std::string FullConfig::text() const {
+  return config::print(config::to_node(run));
+}
+
+FullConfig read_full_config(const std::string& path, std::span<const std::string> overrides) {
+  return complete(config::load_run_config(path, overrides, config::known_keys<models::DecoderConfig>("model")));
+}
+
+FullConfig read_full_config(const Node& root) {
+  return complete(config::read_run_config(root, "", config::known_keys<models::DecoderConfig>("model")));
+}
+
+FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides) {
+  return read_full_config(config::with_overrides(config::parse(text, name), overrides));
+}
+
+FullConfig with_model(FullConfig config, const models::DecoderConfig& model, const std::string& name) {
+  config.run.model = config::to_node(model);
+  return parse_full_config(config.text(), name, {});
+}
+
+FullConfig with_fallback(const FullConfig& config, int64_t taken) {
+  if (taken == 0) return config;
+  if (taken > int64_t(config.run.stability.fallbacks.size()))
+    throw config.run.source["stability"].error(
+        "stability.fallbacks: the run has taken {} of them, and {} are given: put those back that it has taken", taken,
+        config.run.stability.fallbacks.size());
+  const Node named = config.run.source.with("name", Node::make_text(config.run.name));
+  FullConfig next = read_full_config(named.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
+  next.run.train.stop_after = config.run.train.stop_after;  // which may be what is left of an ablation's
+  return next;
+}
+
+config::Layout layout_for(const FullConfig& config, int64_t ranks) {
+  const config::Layout layout = config::check_layout(config.run, ranks);
+  models::check_tensor_ranks(config.model, layout.tensor, config.run.source["parallel"]["tensor"]);
+  using ops::LogitPlace;
+  if (config.run.telemetry.every && (config.run.batch.sequences > LogitPlace::kMostSequences ||
+                                     config.run.data.sequence_length > LogitPlace::kMostPositions))
+    throw config.run.source["telemetry"]["every"].error(
+        "telemetry tells where the largest logits stand among at most {} sequences of {} tokens in a step: set "
+        "telemetry.every=null, or use smaller batches",
+        LogitPlace::kMostSequences, LogitPlace::kMostPositions);
+  return layout;
+}
+
+data::Dataset open_training_data(const FullConfig& config) {
+  return data::Dataset(sources_of(config.run.data.train), dataset_options(config));
+}
+
+data::Dataset open_validation_data(const FullConfig& config) {
+  if (!config.run.data.valid)
+    throw config.run.source["data"].error("there is no held-out data: give data.valid, or --data PREFIX");
+  return data::Dataset(sources_of(*config.run.data.valid), dataset_options(config));
+}
+
+train::BatchSizes batch_sizes(const FullConfig& config, const config::Layout& layout) {
+  constexpr int64_t kTokens = 8192;  // enough rows for efficient products; activations stay moderate
+  const int64_t rows = layout.sequences_per_data_rank, T = config.run.data.sequence_length;
+  int64_t micro = 1;
+  for (int64_t divisor = 1; divisor <= rows; ++divisor)
+    if (rows % divisor == 0 && divisor * T <= kTokens) micro = divisor;
+  micro = config.run.batch.micro_sequences.value_or(micro);
+  return {.micro_sequences = micro, .length = T, .micro_steps = rows / micro};
+}
+
+DType activation_type(const FullConfig& config) {
+  return config.run.precision == config::Precision::bf16 ? DType::bf16 : DType::f32;
+}
+
+models::DecoderLayout decoder_layout(const FullConfig& config, const Place& place, nn::BatchShape batch,
+                                     bool training) {
+  return {.parameters = {.device = place.device,
+                         .activation = activation_type(config),
+                         .tensor = place.mesh.tensor_position(),
+                         .data_ranks = place.mesh.data().size()},
+          .group = &place.group,
+          .batch = batch,
+          .training = training};
+}
+
+}  // namespace keel

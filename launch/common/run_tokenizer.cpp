@@ -1,0 +1,34 @@
+#include "launch/common/run_tokenizer.h"
+
+#include <filesystem>
+
+namespace keel {
+
+namespace fs = std::filesystem;
+
+TokenizerPlace find_tokenizer(const FullConfig& config, const std::string& checkpoint) {
+  if (const auto& given = config.run.data.tokenizer) {
+    const fs::path beside = fs::path(checkpoint).parent_path() / fs::path(*given).filename();
+    return {fs::exists(*given) || !fs::exists(beside) ? *given : beside.string(), std::nullopt};
+  }
+  const std::string& path = config.run.data.train.front().path;
+  const auto notes = data::read_notes(path);
+  if (!notes)
+    throw input_error("{}.json says which tokenizer made the data, and is not there; or give data.tokenizer", path);
+  return {notes->model.empty() ? "" : notes->model_path(), notes};
+}
+
+std::unique_ptr<data::Tokenizer> tokenizer_of_run(const FullConfig& config, const std::string& checkpoint) {
+  const TokenizerPlace place = find_tokenizer(config, checkpoint);
+  return place.notes ? data::tokenizer_of(*place.notes) : data::tokenizer_at(place.path);
+}
+
+std::optional<int64_t> end_of_text_of_run(const FullConfig& config, const std::string& checkpoint) {
+  try {
+    return tokenizer_of_run(config, checkpoint)->end_of_document();
+  } catch (const Error&) {  // a model may come without one
+    return std::nullopt;
+  }
+}
+
+}  // namespace keel

@@ -1,0 +1,135 @@
+#include "launch/convert/retrofit.h"
+
+#include <algorithm>
+
+#include "framework/base/log.h"
+#include "framework/train/evaluation.h"
+#include "launch/convert/loaded_state.h"
+#include "models/decoder/calibration.h"
+
+namespace keel {
+namespace {
+
+void check_change(const std::string& change) {
+  if (change == "qk_norm=rms") return;
+  if (change == "qk_norm=none")
+    throw input_error(
+        "QK-Norm cannot be taken out: it divides every row of q and k by that row's own length, which no weights can "
+        "do (keel convert --fold takes a learned scale into the gains)");
+  throw input_error("--retrofit {}: qk_norm=rms is known", change);
+}
+
+FullConfig retrofitted_config(const FullConfig& config, const std::string& path) {
+  if (config.model.attention.qk_norm.kind != ops::QkNormKind::none)
+    throw input_error("{} has QK-Norm already: {}", path, models::qk_norm_text(config.model));
+  models::DecoderConfig model = config.model;
+  model.attention.qk_norm = {};                                     // rms, scope head, a gain per head
+  model.attention.logit_scale.kind = models::ScaleKind::automatic;  // per head where there is a norm
+  return with_model(config, model, path);
+}
+
+// One pass over text: layer by layer what attention was given.
+void observe(LoadedState& state, const data::Dataset& text, int64_t sequences,
+             std::vector<models::QkCalibration>& layers) {
+  const int64_t length = state.config.run.data.sequence_length;
+  train::StepBatches batches(text, {.micro_sequences = 1, .length = length, .micro_steps = 1},
+                             state.config.run.data.document_mask);
+  const data::ValidationOrder order = text.validation_order();
+  const OwnedTensor sums({4}, DType::f64), factor({1}, DType::f32);
+  // Spread over the text: neighbours say the same.
+  const int64_t count = std::min(sequences, order.samples());
+  for (int64_t i = 0; i < count; ++i) {
+    const data::SampleId sample = order(i * order.samples() / count);
+    batches.fill({&sample, 1});
+    const nn::TokenBatch batch = batches.micro_batch(0);
+    state.decoder.begin_step();
+    state.decoder.forward_backward(sums, batch, {.factor = factor});
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      const nn::Attention::Saved& saved = state.decoder.attention_saved(int64_t(layer));
+      layers[layer].add(saved.q, saved.k, batch.first_key, {1, length});
+    }
+  }
+}
+
+// w of the logit scales g0 w; empty where they are fixed.
+std::span<const float> learned_scale(LoadedState& state, int64_t layer) {
+  if (state.config.model.scale_kind(layer) == nn::LogitScaleKind::fixed) return {};
+  const Tensor w = state.parameter(layer, "attention.logit_scale.weight").master;
+  return {w.as<float>(), size_t(w.elements())};
+}
+
+std::vector<models::CalibratedGains> calibrate(LoadedState& state, const data::Dataset& text, int64_t sequences) {
+  constexpr int kPasses = 8;  // Newton's method doubles the digits at each
+  std::vector<models::QkCalibration> layers;
+  for (int64_t layer = 0; layer < state.config.model.layers; ++layer)
+    layers.emplace_back(state.config.model, layer, learned_scale(state, layer));
+  for (int pass = 0; pass <= kPasses; ++pass) {
+    observe(state, text, sequences, layers);
+    for (models::QkCalibration& layer : layers) layer.improve();
+  }
+  std::vector<models::CalibratedGains> gains;
+  for (const models::QkCalibration& layer : layers) gains.push_back(layer.gains());
+  return gains;
+}
+
+void set(nn::Parameter& parameter, const std::vector<float>& values) {
+  require(parameter.local.elements() == int64_t(values.size()), "{}: {} values", parameter.spec.name, values.size());
+  std::copy(values.begin(), values.end(), parameter.master.as<float>());
+}
+
+// q and k keep their second moments: calibrated gains leave the size of their gradients. Their first ones point along
+// the rows' lengths too, which no longer matter.
+void forget_directions(LoadedState& state, int64_t layer) {
+  for (const char* name : {"attention.q.weight", "attention.k.weight"}) {
+    const Tensor moment = state.moment(state.parameter(layer, name), checkpoints::Part::moment1);
+    std::fill_n(moment.as<float>(), moment.elements(), 0.f);
+  }
+}
+
+double loss_of(LoadedState& state, const data::Dataset& text) {
+  const int64_t length = state.config.run.data.sequence_length;
+  train::Evaluation evaluation(text, {.micro_sequences = 1, .length = length, .micro_steps = 1},
+                               state.config.run.data.document_mask, 256);
+  return evaluation.run(state.decoder, state.mesh)->loss;
+}
+
+}  // namespace
+
+void retrofit(const RetrofitOptions& options, comm::World& world) {
+  check_change(options.change);
+  std::vector<std::string> overrides = {"precision=fp32", "model.recompute=none"};
+  if (!options.data.empty()) overrides.push_back("data.valid=" + options.data);
+  const FullConfig before = stored_config(world, options.from, overrides);
+  const data::Dataset text = open_validation_data(before);
+  const nn::BatchShape batch{1, before.run.data.sequence_length};
+  LoadedState source(world, before, batch, true);
+  source.read(options.from);
+  LoadedState target(world, retrofitted_config(before, options.to), batch, false);
+  target.decoder.parameters().initialise(uint64_t(before.run.seed));
+  target.take(source);
+  // What the file says is the run's own config, not this start's.
+  target.run.config = retrofitted_config(stored_config(world, options.from), options.to).text();
+  const double loss_before = loss_of(source, text);
+  double divergence = 0;
+  if (options.calibrate) {
+    const auto gains = calibrate(source, text, options.sequences);
+    for (int64_t layer = 0; layer < before.model.layers; ++layer) {
+      set(target.parameter(layer, "attention.q_norm.weight"), gains[size_t(layer)].q);
+      set(target.parameter(layer, "attention.k_norm.weight"), gains[size_t(layer)].k);
+      set(target.parameter(layer, "attention.logit_scale.weight"), gains[size_t(layer)].scale);
+      divergence = std::max(divergence, gains[size_t(layer)].divergence);
+    }
+  }
+  if (target.has_moments())
+    for (int64_t layer = 0; layer < before.model.layers; ++layer) forget_directions(target, layer);
+  target.decoder.parameters().round_to_compute();
+  target.decoder.refresh();
+  log::info(
+      "held-out loss {:.4f} before, {:.4f} after{}", loss_before, loss_of(target, text),
+      options.calibrate ? fmt::format("; attention moved by {:.3f} nats per row where it moved most", divergence) : "");
+  target.write(options.to);
+  log::info("{}: {}; train on with qk_norm {{kind: rms}}, logit_scale {{kind: auto}}, a new name and checkpoint.{}={}",
+            options.to, target.run.qk_norm, target.has_moments() ? "resume" : "weights_from", options.to);
+}
+
+}  // namespace keel

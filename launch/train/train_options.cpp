@@ -1,0 +1,111 @@
+#include "launch/train/train_options.h"
+
+namespace keel {
+namespace {
+
+optim::ScheduleKind schedule_kind(config::ScheduleKind kind) {
+  switch (kind) {
+    case config::ScheduleKind::cosine:
+      return optim::ScheduleKind::cosine;
+    case config::ScheduleKind::wsd:
+      return optim::ScheduleKind::warmup_stable_decay;
+    default:
+      return optim::ScheduleKind::constant;
+  }
+}
+
+}  // namespace
+
+train::TrainerOptions trainer_options(const config::RunConfig& run) {
+  train::TrainerOptions options;
+  options.total_steps = run.total_steps();
+  options.schedule = {.kind = schedule_kind(run.schedule.kind),
+                      .peak = run.optimizer.lr,
+                      .warmup_steps = run.schedule.warmup_steps,
+                      .total_steps = options.total_steps,
+                      .decay_steps = run.schedule.decay_steps.value_or(0),
+                      .final_ratio = run.schedule.final_ratio};
+  options.adamw = {run.optimizer.beta1, run.optimizer.beta2, run.optimizer.eps};
+  options.weight_decay = run.optimizer.weight_decay;
+  options.independent_decay = run.optimizer.decay == config::DecayKind::independent;
+  options.clip_norm = run.optimizer.clip_norm.value_or(0);
+  options.qk_clip_tau = run.stability.qk_clip ? run.stability.qk_clip->tau : 0;
+  options.loss = {run.train.z_loss, run.train.label_smoothing};
+  options.telemetry_every = run.telemetry.every.value_or(0);
+  options.zero = run.parallel.zero;
+  options.graphs = run.train.graphs;
+  if (run.optimizer.rounding == config::RoundingKind::stochastic) options.rounding_seed = uint64_t(run.seed);
+  return options;
+}
+
+train::StabilityOptions stability_options(const config::StabilityConfig& c) {
+  return {.signals = {.spikes = c.spike.enabled,
+                      .spike = {c.spike.window, c.spike.min_history, c.spike.sigmas, c.spike.deviation_floor},
+                      .gradient_deviation_floor = c.spike.gradient_deviation_floor,
+                      .update_deviation_floor = c.spike.update_deviation_floor,
+                      .heads = {c.per_head.logit_factor, c.per_head.logit_floor, c.per_head.min_entropy}},
+          .ladder = {.skips_in_a_row = c.max_skips,
+                     .skips_of_1000 = std::max(c.max_skips_of_1000, c.max_skips),
+                     .lowerings = c.lower_lr.times,
+                     .lr_factor = c.lower_lr.factor,
+                     .lowered_steps = c.lower_lr.steps,
+                     .calm_steps = c.calm_steps}};
+}
+
+checkpoints::RecoveryOptions recovery_options(const config::RunConfig& run) {
+  const config::StabilityConfig& c = run.stability;
+  return {.directory = run.log.directory + "/" + run.name,
+          .rollbacks = c.rollback.times,
+          .per_checkpoint = c.rollback.per_checkpoint,
+          .fallbacks = int64_t(c.fallbacks.size()),
+          .leave_out = c.rollback.leave_out,
+          .more_samples = c.rollback.more_samples,
+          .calm_steps = c.calm_steps};
+}
+
+void check_fallbacks(const FullConfig& config, int64_t ranks) {
+  for (size_t i = 0; i < config.run.stability.fallbacks.size(); ++i) {
+    const FullConfig next = with_fallback(config, int64_t(i) + 1);
+    if (changes_since(config.text(), next).empty())
+      throw config.run.stability.fallbacks[i].error("changes nothing that a run can change on its way");
+    check_qk_clip(next);
+    if (ranks > 0) layout_for(next, ranks);
+  }
+}
+
+void check_qk_clip(const FullConfig& config) {
+  if (!config.run.stability.qk_clip) return;
+  for (int64_t layer = 0; layer < config.model.layers; ++layer) {
+    const bool normalised = config.model.qk_kind(layer) != ops::QkNormKind::none;
+    const bool gains = config.model.attention.qk_norm.weight != nn::QkWeight::none;
+    if (normalised && !gains && config.model.scale_kind(layer) == nn::LogitScaleKind::fixed)
+      throw config.run.source["stability"]["qk_clip"].error(
+          "layer {} has QK-Norm without gains and a fixed logit scale, so there is nothing to scale", layer);
+  }
+}
+
+std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now) {
+  const config::Node root = config::parse(stored, "the checkpoint's config");
+  const config::RunConfig then = config::read_run_config(root, "");
+  std::vector<std::string> changes;
+  auto add = [&](const std::vector<config::Difference>& differences) {
+    for (const config::Difference& d : differences)
+      changes.push_back(fmt::format("{}: {} -> {}", d.key, d.stored, d.now));
+  };
+  add(config::compare_on_resume(then, now.run, now.run.source));
+  add(config::compare_on_resume(models::read_decoder_config(then.model), now.model, now.run.source["model"]));
+  return changes;
+}
+
+double probe_tolerance(const std::string& stored, const FullConfig& now) {
+  const config::RunConfig then = config::read_run_config(config::parse(stored, "the checkpoint's config"), "");
+  const bool whole = then.precision == config::Precision::fp32 && now.run.precision == config::Precision::fp32;
+  return whole ? 1e-4 : 2e-2;
+}
+
+void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now) {
+  const models::DecoderConfig then = parse_full_config(stored, name, {}).model;
+  config::compare_on_resume(then, now.model, now.run.source["model"]);
+}
+
+}  // namespace keel

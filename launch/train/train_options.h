@@ -1,0 +1,26 @@
+// From the config's sections to what the trainer and its hooks are told.
+#pragma once
+
+#include "checkpoints/recovery.h"
+#include "framework/train/stability_hook.h"
+#include "framework/train/trainer.h"
+#include "launch/common/run_setup.h"
+
+namespace keel {
+
+train::TrainerOptions trainer_options(const config::RunConfig& run);
+train::StabilityOptions stability_options(const config::StabilityConfig& c);
+checkpoints::RecoveryOptions recovery_options(const config::RunConfig& run);
+// Each of stability.fallbacks must make a whole config, with changes that a run on so many ranks can go on with; 0
+// ranks: not known yet.
+void check_fallbacks(const FullConfig& config, int64_t ranks = 0);
+// Where nothing bounds a head's logits that QK-clip could scale, the config is refused.
+void check_qk_clip(const FullConfig& config);
+// What changed since a stored config, "key: stored -> now" each; throws where a fixed key did.
+std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now);
+// How far the loss of a stored probe may be from what it was: precision may have changed since.
+double probe_tolerance(const std::string& stored, const FullConfig& now);
+// Throws where the model of a stored config (`name` is its file) is another one, in a key that weights depend on.
+void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now);
+
+}  // namespace keel
