@@ -49,12 +49,21 @@ endfunction()
 # Everything that a build with CUDA adds to the tests: the CPU build has run the rest.
 add_custom_target(device_tests)
 
+# GPU machines run test binaries from a bundle (launch/gpu-bundle.sh): libraries that one does not use must not be needed
+# for it to start.
+function(keel_link_as_needed target)
+  if(KEEL_CUDA STREQUAL nvcc)
+    target_link_options(${target} PRIVATE LINKER:--as-needed)
+  endif()
+endfunction()
+
 # keel_test(NAME SOURCES x_test.cpp DEPENDS keel::base [LABELS long] [DEVICE]): one GoogleTest binary, its cases listed
 # in ctest. With DEVICE, a build with CUDA also runs it on the GPU (or its stand-in) as NAME_cuda, label "device".
 function(keel_test name)
   cmake_parse_arguments(ARG "DEVICE" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES})
   target_link_libraries(test_${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
+  keel_link_as_needed(test_${name})
   add_test(NAME ${name} COMMAND test_${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}" ENVIRONMENT "OMP_NUM_THREADS=2")
   if(ARG_DEVICE AND KEEL_HAS_CUDA)
@@ -73,6 +82,7 @@ function(keel_mpi_test name)
   cmake_parse_arguments(ARG "WHOLE_MODELS" "" "SOURCES;DEPENDS;LABELS;RANKS;DEVICE_RANKS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
   target_link_libraries(test_${name} PRIVATE ${ARG_DEPENDS} MPI::MPI_C GTest::gtest GTest::gmock)
+  keel_link_as_needed(test_${name})
   foreach(ranks ${ARG_RANKS})
     keel_add_mpi_test(${name}_${ranks}_ranks ${name} ${ranks} "mpi;${ARG_LABELS}" "OMP_NUM_THREADS=1")
   endforeach()

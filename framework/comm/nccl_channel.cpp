@@ -114,7 +114,7 @@ void NcclOperation::release() noexcept {
 }
 
 NcclChannel::NcclChannel(std::shared_ptr<NcclFamily> family, Place place)
-    : family_(std::move(family)), place_(std::move(place)), stream_(family_->device), ready_(family_->device) {
+    : family_(std::move(family)), place_(std::move(place)), stream_(family_->device, true), ready_(family_->device) {
   for (int64_t i = 0; i < kDepth; ++i) operations_.emplace_back(*this, family_->device);
   family_->enlist(*this);
 }
@@ -179,6 +179,7 @@ NcclOperation& NcclChannel::take() {
 NcclOperation& NcclChannel::begin(const Label& label) {
   NcclOperation& operation = take();
   operation.label_ = label;
+  cuda::limit_run_ahead(static_cast<cudaStream_t>(stream_.native()));
   ready_.record(Stream::current(family_->device));
   stream_.wait(ready_);
   return operation;

@@ -178,6 +178,7 @@ void product(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options, Cons
     bias_data = converted.data();
   }
   if (bias.defined()) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_data);
+  keel::cuda::limit_run_ahead(stream);
   const float one = 1, beta = options.accumulate ? 1 : 0;
   KEEL_CUBLAS(cublasLtMatmul(handle, plan.operation.get(), &one, b.data(), plan.b.get(), a.data(), plan.a.get(), &beta,
                              c.data(), plan.c.get(), c.data(), plan.c.get(), &plan.algorithm, workspace,

@@ -6,6 +6,7 @@
 #include "framework/base/clock.h"
 #include "framework/ops/elementwise.h"
 #include "framework/ops/matmul.h"
+#include "framework/ops/normal_values.h"
 #include "framework/tensor/stream.h"
 
 namespace keel::ops {
@@ -17,8 +18,8 @@ double product_seconds(DType dtype, int64_t size, const ProductRateOptions& opti
   const Stream& stream = Stream::current(options.device);
   OwnedTensor x({size, size}, dtype, options.device), w({size, size}, dtype, options.device);
   OwnedTensor y({size, size}, dtype, options.device);
-  fill(x, 0.5f);
-  fill(w, 0.25f);
+  fill_normal(x, 1);
+  fill_normal(w, 2);
   PackedWeight packed;
   packed.refresh(w);
   linear_forward(y, x, packed);

@@ -14,6 +14,7 @@ DataParallel::DataParallel(nn::ParameterSet& parameters, Mesh& mesh, bool zero)
     : parameters_(parameters), mesh_(mesh), zero_(zero), pieces_(pieces_of(parameters, mesh.data_position())) {
   make_buckets();
   collect_shared_parts();
+  collect_counted();
 }
 
 void DataParallel::make_buckets() {
@@ -49,7 +50,6 @@ void DataParallel::collect_shared_parts() {
     comm::Communicator* group = sharing_group(parameter);
     for_each_part(pieces_, parameter, [&](int64_t begin, int64_t end) {
       const Tensor part = part_of(parameter.gradient, begin, end);
-      if (parameter.first_replica()) counted_.push_back(part);
       if (!group) return;
       // Groups in the order of their first parameter, which is the same on all ranks.
       auto shared =
@@ -63,6 +63,18 @@ void DataParallel::collect_shared_parts() {
     for (const Tensor& part : shared.parts) elements += part.elements();
     shared.packed = OwnedTensor({elements}, DType::f32, shared.parts[0].device());
   }
+}
+
+// Across parameters and buckets, padding included, which is 0: a GPU adds few long ranges faster than many short ones.
+void DataParallel::collect_counted() {
+  std::vector<Span> joined, spans;
+  for (const Span& piece : pieces_) {
+    const bool continues = !joined.empty() && joined.back().arena == piece.arena && joined.back().end == piece.begin;
+    continues ? void(joined.back().end = piece.end) : joined.push_back(piece);
+  }
+  for (const Span& piece : joined) append_by_sum(spans, piece, false);
+  for (const Span& span : spans)
+    if (span.counted) counted_.push_back(gradient(span));
 }
 
 Tensor DataParallel::gradient(const Span& span) const {
@@ -122,21 +134,23 @@ std::string DataParallel::first_gradient_not_finite() {
 std::vector<Span> DataParallel::update_spans() const {
   std::vector<Span> spans;
   if (zero_) {
-    for (const Span& piece : pieces_) append_by_sum(spans, piece);
+    for (const Span& piece : pieces_) append_by_sum(spans, piece, true);
   } else {
     for (size_t a = 0; a < parameters_.arenas().size(); ++a)
-      append_by_sum(spans, {int(a), 0, parameters_.arenas()[a].elements});
+      append_by_sum(spans, {int(a), 0, parameters_.arenas()[a].elements}, true);
   }
   return spans;
 }
 
-// Cuts a span where it passes to another layer, and from weights that this rank counts to weights that it does not.
-void DataParallel::append_by_sum(std::vector<Span>& spans, Span rest) const {
+// Cuts a span where it passes from weights that this rank counts to weights that it does not and, `by_layer`, to another
+// layer.
+void DataParallel::append_by_sum(std::vector<Span>& spans, Span rest, bool by_layer) const {
   for (const nn::Parameter* parameter : parameters_.arenas()[rest.arena].parameters) {
     const int64_t begin = parameter->offset_elements;
     if (begin + parameter->local.elements() <= rest.begin) continue;
     if (begin >= rest.end) break;
-    const bool same = parameter->first_replica() == rest.counted && parameter->spec.layer == rest.layer;
+    const bool same =
+        parameter->first_replica() == rest.counted && (!by_layer || parameter->spec.layer == rest.layer);
     if (begin > rest.begin && !same) {
       spans.push_back({rest.arena, rest.begin, begin, rest.counted, rest.layer});
       rest.begin = begin;

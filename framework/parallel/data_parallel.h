@@ -51,8 +51,9 @@ class DataParallel {
   void make_buckets();
   comm::Communicator* sharing_group(const nn::Parameter& parameter);
   void collect_shared_parts();
+  void collect_counted();
   void sum_shared(SharedParts& shared);
-  void append_by_sum(std::vector<optim::Span>& spans, optim::Span rest) const;
+  void append_by_sum(std::vector<optim::Span>& spans, optim::Span rest, bool by_layer) const;
   void gather(Tensor arena, const Bucket& bucket);
   Tensor gradient(const optim::Span& span) const;
 

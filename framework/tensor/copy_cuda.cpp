@@ -7,6 +7,7 @@ namespace keel::cuda {
 void copy_rows(const CopyRows& rows, Device device, void* stream) {
   KEEL_CUDA(cudaSetDevice(device.index));
   const auto queue = static_cast<cudaStream_t>(stream);
+  limit_run_ahead(queue);
   if (rows.rows == 1) {
     KEEL_CUDA(cudaMemcpyAsync(rows.to, rows.from, size_t(rows.row_bytes), cudaMemcpyDefault, queue));
     return;
@@ -17,6 +18,7 @@ void copy_rows(const CopyRows& rows, Device device, void* stream) {
 
 void zero(void* data, int64_t size_bytes, Device device, void* stream) {
   KEEL_CUDA(cudaSetDevice(device.index));
+  limit_run_ahead(static_cast<cudaStream_t>(stream));
   KEEL_CUDA(cudaMemsetAsync(data, 0, size_t(size_bytes), static_cast<cudaStream_t>(stream)));
 }
 

@@ -27,8 +27,9 @@ size_t shared_bytes_per_block(Device device);
 // grows at first use, so that later calls allocate nothing. Outgrown ones stay: recorded graphs (graph.h) use them.
 std::byte* workspace(Device device, int64_t size_bytes);
 
-// Before a kernel is started: as long as the thread has wait guards, it keeps some hundreds of kernels ahead of its GPU
-// at most, and waits under their eyes. A driver's full queue would keep it where nobody looks.
+// Before a kernel, a product, a copy or a verb is started: as long as the thread has wait guards, it keeps some
+// hundreds of them ahead of its GPU at most, and waits under their eyes. A driver's full queue would keep it where
+// nobody looks.
 void limit_run_ahead(cudaStream_t stream);
 
 }  // namespace keel::cuda

@@ -31,7 +31,7 @@ void zero(void*, int64_t, Device, void*) {
   refuse();
 }
 
-void* make_stream(Device) {
+void* make_stream(Device, bool) {
   refuse();
 }
 void destroy_stream(void*) {}

@@ -26,8 +26,8 @@ void wait_guarded(const Done& done) {
 
 }  // namespace
 
-Stream::Stream(Device device) : device_(device) {
-  if (is_cuda(device)) native_.reset(cuda::make_stream(device));
+Stream::Stream(Device device, bool urgent) : device_(device) {
+  if (is_cuda(device)) native_.reset(cuda::make_stream(device, urgent));
 }
 
 void Stream::Free::operator()(void* native) const {

@@ -18,7 +18,8 @@ class Event;
 
 class Stream {
  public:
-  explicit Stream(Device device);
+  // `urgent`: where a GPU's work of several streams waits for room, this stream's comes first.
+  explicit Stream(Device device, bool urgent = false);
 
   Device device() const { return device_; }
   void synchronize() const;

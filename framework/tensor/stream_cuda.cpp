@@ -37,10 +37,12 @@ std::vector<Workspace>& workspaces() {
 
 }  // namespace
 
-void* make_stream(Device device) {
+void* make_stream(Device device, bool urgent) {
   KEEL_CUDA(cudaSetDevice(device.index));
+  int least = 0, greatest = 0;
+  KEEL_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   cudaStream_t stream = nullptr;
-  KEEL_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  KEEL_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least));
   return stream;
 }
 
@@ -104,15 +106,20 @@ cudaStream_t current_stream(Device device) {
 }
 
 void limit_run_ahead(cudaStream_t stream) {
-  constexpr uint64_t kLaunches = 256;
-  thread_local uint64_t launches = 0;      // 2^31 are a few days
+  // Of work that is started; the events and waits between streams, which are not counted, make it up to three times as
+  // much. A driver's queue takes about 1,000.
+  constexpr uint64_t kRound = 128;
+  thread_local uint64_t started = 0;       // 2^31 are a few days
   thread_local cudaEvent_t marks[2] = {};  // live as long as the thread, as workspaces do
-  if (!WaitGuard::any() || ++launches % kLaunches != 0) return;
+  if (!WaitGuard::any()) return;
+  for (cudaEvent_t& mark : marks)
+    if (!mark)
+      KEEL_CUDA(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming));  // at once: later, steps allocate nothing
+  if (++started % kRound != 0) return;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   KEEL_CUDA(cudaStreamIsCapturing(stream, &capture));
   if (capture != cudaStreamCaptureStatusNone) return;  // nothing runs yet
-  cudaEvent_t& mark = marks[launches / kLaunches % 2];
-  if (!mark) KEEL_CUDA(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming));
+  const cudaEvent_t mark = marks[started / kRound % 2];
   while (!event_is_done(mark)) {  // recorded two rounds ago, or never
     WaitGuard::look_all();
     sched_yield();

@@ -5,7 +5,7 @@
 
 namespace keel::cuda {
 
-void* make_stream(Device device);
+void* make_stream(Device device, bool urgent);
 void destroy_stream(void* stream);
 // A null stream is the device's default stream.
 void synchronize_stream(Device device, void* stream);

@@ -14,6 +14,7 @@
 #include "framework/ops/embedding.h"
 #include "framework/ops/matmul.h"
 #include "framework/ops/norm.h"
+#include "framework/ops/normal_values.h"
 #include "framework/ops/qk_norm_rope.h"
 #include "framework/ops/rope_table.h"
 #include "framework/tensor/copy.h"
@@ -64,9 +65,12 @@ void time_qk_norm(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, 
   auto half = [&](const Shape& shape) { return filled(shape, DType::bf16, 0.5f, device); };
   const OwnedTensor qkv = half({T, (H + 2 * G) * d}), d_qkv = half({T, (H + 2 * G) * d}), q = half({T, H, d}),
                     k = half({T, G, d});
+  ops::fill_normal(qkv, 1);
   const OwnedTensor gain_q = filled({H, d}, DType::f32, 1, device), gain_k = filled({G, d}, DType::f32, 1, device);
   const OwnedTensor d_gain_q({H, d}, DType::f32, device), d_gain_k({G, d}, DType::f32, device);
-  const OwnedTensor rope({T, d}, DType::f32, device), positions({T}, DType::i32, device);
+  std::vector<int32_t> places;
+  for (int64_t t = 0; t < T; ++t) places.push_back(int32_t(t));
+  const OwnedTensor rope({T, d}, DType::f32, device), positions = of_ids(places, {T}, device);
   ops::rope_table(rope, 10000);
   const ops::QkNormRopeOptions options{.heads = H, .kv_heads = G, .head_dim = d, .rotated = d};
   const ops::QkNormRopeInputs in{qkv, gain_q, gain_k, rope, positions};
@@ -82,9 +86,13 @@ void time_qk_norm(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, 
 // Causal: half of the T x T products. Backward recomputes the logits: five products against two. With documents of T /
 // 8 tokens an eighth of that is left.
 void time_attention(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, int64_t d) {
-  auto some = [&](int64_t heads, float value) { return filled({1, T, heads, d}, DType::bf16, value, device); };
-  const OwnedTensor q = some(H, 0.1f), k = some(G, 0.2f), v = some(G, 0.3f), out = some(H, 0), d_out = some(H, 0.1f),
-                    dq = some(H, 0), dk = some(G, 0), dv = some(G, 0);
+  auto some = [&](int64_t heads) { return OwnedTensor({1, T, heads, d}, DType::bf16, device); };
+  const OwnedTensor q = some(H), k = some(G), v = some(G), out = some(H), d_out = some(H), dq = some(H), dk = some(G),
+                    dv = some(G);
+  ops::fill_normal(q, 1);
+  ops::fill_normal(k, 2);
+  ops::fill_normal(v, 3);
+  ops::fill_normal(d_out, 4);
   const OwnedTensor scale = filled({H}, DType::f32, 0.1f, device), log_sum_exp({1, H, T}, DType::f32, device),
                     largest({H}, DType::f32, device);
   std::vector<int32_t> starts;

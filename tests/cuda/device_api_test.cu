@@ -223,5 +223,15 @@ TEST(DeviceApi, SharedMemoryBeyond48KiBAndRefusedLaunches) {
   EXPECT_EQ(to.values()[0], 49999) << "no blocks, nothing done";
 }
 
+TEST(DeviceApi, UrgentStreamsComeBeforeOthers) {
+  const Stream ordinary(Device{DeviceKind::cuda}), urgent(Device{DeviceKind::cuda}, true);
+  int least = 0, greatest = 0, of_ordinary = 0, of_urgent = 0;
+  KEEL_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  KEEL_CUDA(cudaStreamGetPriority(static_cast<cudaStream_t>(ordinary.native()), &of_ordinary));
+  KEEL_CUDA(cudaStreamGetPriority(static_cast<cudaStream_t>(urgent.native()), &of_urgent));
+  EXPECT_EQ(of_ordinary, least);
+  EXPECT_EQ(of_urgent, greatest);
+}
+
 }  // namespace
 }  // namespace keel::ops::cuda

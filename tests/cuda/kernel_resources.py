@@ -4,13 +4,15 @@
 kernel_resources.py PTXAS NVDISASM BUILD_DIR [--table], or --self-test. NVDISASM may be empty: then instructions are not
 looked at, and the last line says so.
 
-Objects carry their PTX uncompressed. It is assembled once more for sm_90a, and the script fails where a kernel
+Objects carry their PTX uncompressed, one for each architecture they were built for. It is assembled once more, and the
+script fails where a kernel of one of them
   - spills registers or keeps arrays in local memory,
   - has no __launch_bounds__, or fewer blocks fit a multiprocessor than these (or STREAMING_THREADS) say,
   - multiplies bf16 matrices in attention without HMMA, or stores rows of attention less than 128 bits at a time,
   - takes wide elements (a template argument 8) and has no 128-bit access, or lost one of the PTX on the way to SASS.
 --table prints registers, blocks per multiprocessor and wide accesses per kernel.
 """
+import collections
 import concurrent.futures
 import pathlib
 import re
@@ -18,12 +20,13 @@ import subprocess
 import sys
 import tempfile
 
-ARCHITECTURE = "sm_90a"
-PTX = re.compile(rb"\.version [0-9.]+\s+\.target " + ARCHITECTURE.encode() + rb"[^\0]*")
+PTX = re.compile(rb"\.version [0-9.]+\s+\.target (sm_\w+)[^\0]*")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '\w+'(.*?)(?=Compiling entry function|\Z)", re.S)
 SASS = re.compile(r"^\.text\.(\w+):$(.*?)(?=^\.text\.\w+:$|\Z)", re.S | re.M)
 WIDE_LOAD, WIDE_STORE = (re.compile(rf"\b{name}\.global\S*\.(?:v4\.\S*32|v2\.\S*64)\b") for name in ("ld", "st"))
-REGISTERS, SHARED_BYTES = 65536, 227 << 10  # of a multiprocessor
+REGISTERS = 65536  # of a multiprocessor, as what follows; architectures that are not named have the most
+SHARED_BYTES, MOST_SHARED_BYTES = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10}, 227 << 10
+THREADS, MOST_THREADS = {"sm_86": 1536, "sm_89": 1536}, 2048
 STREAMING_THREADS = 1024  # of kernels for wide elements, where their __launch_bounds__ name no number of blocks
 WIDE = re.compile(r"\b(?:ld|st)\S*\.v4\.\S*32\b|\b(?:ld|st)\S*\.v2\.\S*64\b|\bcp\.async\.cg")
 
@@ -52,7 +55,7 @@ def kernels_of_report(report):
     }
 
 
-def problems_of(name, resources, body):
+def problems_of(name, resources, body, architecture):
     if resources["spilled"]:
         yield f"{name}: spills {resources['spilled']} bytes"
     if resources["stack"]:
@@ -61,7 +64,7 @@ def problems_of(name, resources, body):
     if not threads:
         yield f"{name}: has no __launch_bounds__"
     wanted = number(r"\.minnctapersm (\d+)", body) or (STREAMING_THREADS // max(threads, 1) if "Li8E" in name else 1)
-    fitting = blocks_of(resources, threads)
+    fitting = blocks_of(resources, threads, architecture)
     if fitting < wanted:
         yield (f"{name}: {fitting} blocks of {threads} threads with {resources['registers']} registers and "
                f"{resources['shared']} bytes fit a multiprocessor, not {wanted}")
@@ -69,10 +72,12 @@ def problems_of(name, resources, body):
         yield f"{name}: no 128-bit access"
 
 
-def blocks_of(resources, threads):
+def blocks_of(resources, threads, architecture):
     """How many blocks fit a multiprocessor; registers are given to a warp eight by eight."""
     registers = (resources["registers"] + 7) // 8 * 8 * max(threads, 1)
-    return min(REGISTERS // max(registers, 1), SHARED_BYTES // max(resources["shared"], 1), 2048 // max(threads, 1))
+    return min(REGISTERS // max(registers, 1),
+               SHARED_BYTES.get(architecture, MOST_SHARED_BYTES) // max(resources["shared"], 1),
+               THREADS.get(architecture, MOST_THREADS) // max(threads, 1))
 
 
 def problems_of_sass(name, source, body, sass):
@@ -86,12 +91,17 @@ def problems_of_sass(name, source, body, sass):
             yield f"{name}: no {instruction} for a 128-bit access of the PTX"
 
 
-def assemble(ptxas, nvdisasm, ptx):
+def texts_of(data):
+    """Architecture and PTX, of all that an object carries."""
+    return [(found.group(1).decode(), found.group(0)) for found in PTX.finditer(data)]
+
+
+def assemble(ptxas, nvdisasm, architecture, ptx):
     """Resources, PTX and SASS of the kernels of one file, by name."""
     with tempfile.TemporaryDirectory() as folder:
         file, cubin = pathlib.Path(folder, "kernels.ptx"), pathlib.Path(folder, "kernels.cubin")
         file.write_bytes(ptx)
-        run = subprocess.run([ptxas, "-v", f"-arch={ARCHITECTURE}", file, "-o", cubin], capture_output=True, text=True,
+        run = subprocess.run([ptxas, "-v", f"-arch={architecture}", file, "-o", cubin], capture_output=True, text=True,
                              check=False)
         if run.returncode:
             sys.exit(run.stderr)
@@ -103,24 +113,27 @@ def assemble(ptxas, nvdisasm, ptx):
 
 def main(ptxas, nvdisasm, build, table):
     objects = sorted(pathlib.Path(build, "framework").rglob("*.cu.o"))
-    texts = [(file.name, ptx) for file in objects for ptx in PTX.findall(file.read_bytes())]
+    texts = [(file.name, *text) for file in objects for text in texts_of(file.read_bytes())]
     if not texts:
-        sys.exit(f"no PTX for {ARCHITECTURE} in {build}: was it built by nvcc for that architecture?")
-    problems, count = [], 0
+        sys.exit(f"no PTX in {build}: was it built by nvcc?")
+    problems, counts = [], collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda text: (text[0], *assemble(ptxas, nvdisasm, text[1])), texts)
-        for source, resources, bodies, sass in results:
+        results = pool.map(lambda text: (*text[:2], *assemble(ptxas, nvdisasm, *text[1:])), texts)
+        for source, architecture, resources, bodies, sass in results:
             for name, body in bodies.items():
-                count += 1
-                problems += problems_of(name, resources[name], body)
+                counts[architecture] += 1
+                found = list(problems_of(name, resources[name], body, architecture))
                 if nvdisasm:
-                    problems += problems_of_sass(name, source, body, sass[name])
+                    found += problems_of_sass(name, source, body, sass[name])
+                problems += [f"{architecture} {problem}" for problem in found]
                 if table:
                     threads = number(r"\.maxntid (\d+)", body)
-                    print(f"{resources[name]['registers']:4} registers {blocks_of(resources[name], threads):3} blocks of "
-                          f"{threads:4} {len(WIDE.findall(body)):3} wide  {name}")
+                    print(f"{architecture} {resources[name]['registers']:4} registers "
+                          f"{blocks_of(resources[name], threads, architecture):3} blocks of {threads:4} "
+                          f"{len(WIDE.findall(body)):3} wide  {name}")
     print(*problems, sep="\n")
-    print(f"{count} kernels, {len(problems)} problems" + ("" if nvdisasm else "; no nvdisasm: instructions not looked at"))
+    kernels = ", ".join(f"{count} kernels for {architecture}" for architecture, count in sorted(counts.items()))
+    print(f"{kernels}: {len(problems)} problems" + ("" if nvdisasm else "; no nvdisasm: instructions not looked at"))
     sys.exit(1 if problems else 0)
 
 
@@ -137,14 +150,22 @@ ptxas info    : Used 255 registers, used 1 barriers, 64 bytes smem
     ptx = ".visible .entry _Z4fineILi8EE(\n.maxntid 256\n ld.global.v4.u32 {%r1}\n" \
           ".visible .entry _Z4badILi8EE(\n.maxntid 512\n ld.global.u32 %r1\n"
     resources, bodies = kernels_of_report(report), kernels_of_ptx(ptx)
-    found = {name: list(problems_of(name, resources[name], body)) for name, body in bodies.items()}
+    found = {name: list(problems_of(name, resources[name], body, "sm_90a")) for name, body in bodies.items()}
     if found["_Z4fineILi8EE"] or len(found["_Z4badILi8EE"]) != 4:
         sys.exit(f"wrong problems: {found}")
     bounds = {"registers": 40, "shared": 0, "stack": 0, "spilled": 0}
     for blocks, expected in ((6, 0), (7, 1)):
         text = f".maxntid 256\n.minnctapersm {blocks}\n ld.global.v4.u32 {{%r1}}\n"
-        if len(list(problems_of("_Z4fineILi8EE", bounds, text))) != expected:
+        if len(list(problems_of("_Z4fineILi8EE", bounds, text, "sm_90a"))) != expected:
             sys.exit(f"wrong occupancy: {blocks} blocks")
+    if [blocks_of(bounds, 256, architecture) for architecture in ("sm_80", "sm_86", "sm_90a")] != [6, 6, 6] or \
+            blocks_of({"registers": 16, "shared": 50 << 10}, 256, "sm_80") != 3 or \
+            blocks_of({"registers": 16, "shared": 0}, 256, "sm_86") != 6:
+        sys.exit("wrong blocks of an architecture")
+    both = b"\0.version 9.0\n.target sm_80\n one\0\0.version 9.0\n.target sm_90a\n two\0"
+    found = [(architecture, text.split()[-1]) for architecture, text in texts_of(both)]
+    if found != [("sm_80", b"one"), ("sm_90a", b"two")]:
+        sys.exit(f"wrong PTX: {texts_of(both)}")
     sass = dict(SASS.findall(".text._Z3one:\n LDG.E.128 R4, HMMA.16816.F32.BF16\n.text._Z3two:\n STG.E R1\n"))
     attention, wide = "_Z7forwardI13__nv_bfloat16Li64EE", "_Z4fineILi8EE"
     moves = " ld.global.v4.u32 {%r1}\n st.global.v4.u32 {%r1}\n"

@@ -9,6 +9,8 @@
 
 #include "framework/tensor/buffer.h"
 #include "framework/tensor/copy.h"
+#include "framework/tensor/gpu.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel::testing {
 
@@ -17,6 +19,22 @@ inline Device test_device() {
   if (!name || std::string_view(name) != "cuda") return {};
   return {DeviceKind::cuda, rank ? std::atoi(rank) : 0};
 }
+
+// Whether that is no GPU but its stand-in, which does nothing before somebody waits.
+inline bool on_stand_in() {
+  const Device device = test_device();
+  return device.kind == DeviceKind::cuda && cuda::describe_gpu(device.index).name.find("stand-in") != std::string::npos;
+}
+
+// How often this thread has asked for its GPU.
+class CountedWaits : WaitGuard {
+ public:
+  int count = 0;
+
+ private:
+  void look() override { ++count; }
+  void unwind() noexcept override {}
+};
 
 // Zero-filled, on the device under test.
 struct DeviceTensor : OwnedTensor {

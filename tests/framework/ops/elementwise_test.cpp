@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "framework/ops/normal_values.h"
 #include "tests/support/compare.h"
 
 namespace keel::ops {
@@ -182,6 +183,21 @@ TEST(Elementwise, MetaDeviceRunsNothing) {
   fill(x, 1);
   scale(x, 1);
   add_sum_of_squares(Tensor(nullptr, {1}, DType::f64, Device{DeviceKind::meta}), x);
+}
+
+TEST(FillNormal, IsAFunctionOfTheSeedAndNormal) {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    const DeviceTensor x({300, 250}, dtype), again({300, 250}, dtype), other({300, 250}, dtype);
+    ops::fill_normal(x, 1);
+    ops::fill_normal(again, 1);
+    ops::fill_normal(other, 2);
+    EXPECT_TRUE(same_bits(x, again));
+    EXPECT_FALSE(same_bits(x, other));
+    double sum = 0, squares = 0;
+    for (double value : to_doubles(x)) sum += value, squares += value * value;
+    EXPECT_NEAR(sum / 75000, 0, 0.02);
+    EXPECT_NEAR(squares / 75000, 1, 0.03);
+  }
 }
 
 }  // namespace

@@ -297,6 +297,16 @@ std::string message_of(const std::function<void()>& f) {
   return "nothing thrown";
 }
 
+TEST(Matmul, AGuardedHostIsSomeHundredsAheadAtMost) {
+  if (!on_stand_in()) GTEST_SKIP() << "a real GPU may keep up";
+  const DeviceTensor a({4, 4}, DType::f32), b({4, 4}, DType::f32), c({4, 4}, DType::f32);
+  ops::matmul(c, a, b);
+  Stream::current(test_device()).synchronize();
+  const CountedWaits waits;
+  for (int i = 0; i < 1000; ++i) ops::matmul(c, a, b);
+  EXPECT_GT(waits.count, 600);
+}
+
 TEST(Matmul, ErrorsNameBothValues) {
   using ::testing::HasSubstr;
   DeviceTensor a({2, 3}, DType::f32), b({4, 5}, DType::f32), c({2, 5}, DType::f32), half({2, 3}, DType::bf16);

@@ -92,6 +92,23 @@ TEST(Streams, WorkOfOneStreamWaitsForAnEventOfAnother) {
   ready.synchronize();
 }
 
+// On the stand-in, which goes on by one piece of work per question.
+TEST(Streams, AGuardedHostIsSomeHundredsAheadAtMost) {
+  if (!on_stand_in()) GTEST_SKIP() << "a real GPU may keep up";
+  const DeviceTensor x({100}, DType::f32), y({100}, DType::f32);
+  Stream stream(test_device());
+  const StreamScope scope(stream);
+  const auto ahead = [&](const auto& start) {
+    stream.synchronize();
+    const CountedWaits waits;
+    for (int i = 0; i < 1000; ++i) start();
+    return 1000 - waits.count;
+  };
+  EXPECT_LT(ahead([&] { ops::fill(x, 1); }), 400);
+  EXPECT_LT(ahead([&] { zero(x); }), 400);
+  EXPECT_LT(ahead([&] { copy_async(y, x, stream); }), 400);
+}
+
 TEST(Devices, OneOpOnTwoIsRefused) {
   DeviceTensor x({8}, DType::f32);
   const OwnedTensor meta({8}, DType::f32, Device{DeviceKind::meta});

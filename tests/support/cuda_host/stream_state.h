@@ -75,7 +75,7 @@ struct CUevent_st {
 };
 
 struct CUstream_st {
-  int device = 0;
+  int device = 0, priority = 0;
   bool is_default = false;
   std::deque<keel::cuda_host::Piece> work;
   uint64_t started = 0, done = 0;

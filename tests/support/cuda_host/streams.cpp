@@ -18,6 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostPending = 1024;
+constexpr int kGreatestPriority = -5;
 
 // What lies here lives until the process ends: a thread that helps others along (advance_exchanges) may outlive
 // everything else.
@@ -185,10 +186,30 @@ bool is_inside_cuda_host() {
   return insides > 0;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least) *least = 0;
+  if (greatest) *greatest = kGreatestPriority;
+  return with_error(broken());
+}
+
+// Kept and told, but without effect.
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  Lock lock(mutex);
+  const CUstream_st* queue = known(stream);
+  if (!queue) return with_error(cudaErrorInvalidResourceHandle);
+  *priority = queue->priority;
+  return with_error(broken());
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   Lock lock(mutex);
   auto owned = std::make_unique<CUstream_st>();
   owned->device = current_device();
+  owned->priority = std::clamp(priority, kGreatestPriority, 0);
   *stream = owned.get();
   streams[*stream] = std::move(owned);
   return with_error(broken());
