@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "framework/base/clock.h"
-#include "framework/ops/elementwise.h"
 #include "framework/ops/matmul.h"
 #include "framework/ops/normal_values.h"
 #include "framework/tensor/stream.h"
