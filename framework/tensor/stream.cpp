@@ -69,7 +69,7 @@ bool Event::done() const {
 }
 
 void Event::synchronize() const {
-  if (!native_) return;
+  if (done()) return;  // no wait in a trace
   const Span span("waiting for the GPU");
   wait_guarded([&] { return done(); });
   cuda::synchronize_event(native());
