@@ -4,13 +4,13 @@
 
 namespace keel::checkpoints {
 
-std::string path_of(Part part, const std::string& parameter) {
+std::string path_of(TensorKind kind, const std::string& parameter) {
   constexpr const char* kGroups[] = {"parameters/", "moment1/", "moment2/"};
-  return kGroups[int(part)] + parameter;
+  return kGroups[int(kind)] + parameter;
 }
 
-std::string checksums_of(Part part, const std::string& parameter) {
-  return "checksums/" + path_of(part, parameter);
+std::string checksums_of(TensorKind kind, const std::string& parameter) {
+  return "checksums/" + path_of(kind, parameter);
 }
 
 Tiling::Tiling(const Shape& shape, int64_t tile_elements) : rows_(shape[0]) {

@@ -14,9 +14,9 @@ constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kTileElements = int64_t(1) << 18;  // 1 MiB of fp32
 
 // The three logical tensors of a parameter.
-enum class Part { weight, moment1, moment2 };
-std::string path_of(Part part, const std::string& parameter);       // "parameters/blocks.0.mlp.up.weight"
-std::string checksums_of(Part part, const std::string& parameter);  // "checksums/parameters/..."
+enum class TensorKind { weight, moment1, moment2 };
+std::string path_of(TensorKind kind, const std::string& parameter);       // "parameters/blocks.0.mlp.up.weight"
+std::string checksums_of(TensorKind kind, const std::string& parameter);  // "checksums/parameters/..."
 
 // Tiles are groups of whole rows (of the outermost dim), about kTileElements each and at least one row. A tensor
 // without elements is an internal error: no model has one.

@@ -23,7 +23,7 @@ std::vector<Run> in_order(std::vector<Run> runs) {
   return runs;
 }
 
-std::vector<Run> runs_in_spans(const LocalTensors& tensors, const nn::Parameter& parameter, Part part) {
+std::vector<Run> runs_in_spans(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind) {
   std::vector<Run> runs;
   const optim::Adamw& optimizer = *tensors.optimizer;
   for (size_t i = 0; i < optimizer.spans().size(); ++i) {
@@ -31,9 +31,9 @@ std::vector<Run> runs_in_spans(const LocalTensors& tensors, const nn::Parameter&
     const int64_t offset = parameter.offset_elements;
     const int64_t begin = std::max(span.begin, offset), end = std::min(span.end, offset + parameter.local.elements());
     if (span.arena != parameter.arena || begin >= end) continue;
-    float* data = part == Part::weight    ? parameter.master.as<float>() + (begin - offset)
-                  : part == Part::moment1 ? optimizer.moment1(i).as<float>() + (begin - span.begin)
-                                          : optimizer.moment2(i).as<float>() + (begin - span.begin);
+    float* data = kind == TensorKind::weight    ? parameter.master.as<float>() + (begin - offset)
+                  : kind == TensorKind::moment1 ? optimizer.moment1(i).as<float>() + (begin - span.begin)
+                                                : optimizer.moment2(i).as<float>() + (begin - span.begin);
     append(runs, parameter, begin - offset, end - offset, data);
   }
   return runs;
@@ -47,15 +47,15 @@ std::vector<Run> whole_shard(const nn::Parameter& parameter) {
 
 }  // namespace
 
-std::vector<Part> LocalTensors::parts() const {
-  if (!optimizer || weights_only) return {Part::weight};
-  return {Part::weight, Part::moment1, Part::moment2};
+std::vector<TensorKind> LocalTensors::kinds() const {
+  if (!optimizer || weights_only) return {TensorKind::weight};
+  return {TensorKind::weight, TensorKind::moment1, TensorKind::moment2};
 }
 
-std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, Part part) {
-  if (tensors.snapshot) return tensors.snapshot->runs(parameter, part);
+std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind) {
+  if (tensors.snapshot) return tensors.snapshot->runs(parameter, kind);
   if (!parameter.first_replica() || tensors.data_replica) return {};
-  return tensors.optimizer ? in_order(runs_in_spans(tensors, parameter, part)) : whole_shard(parameter);
+  return tensors.optimizer ? in_order(runs_in_spans(tensors, parameter, kind)) : whole_shard(parameter);
 }
 
 // Rows of a shard that is cut along its columns lie side by side here: they are copied as one.
@@ -73,11 +73,11 @@ void Snapshot::plan(const LocalTensors& tensors) {
   runs_.clear();
   pieces_.clear();
   memory_ = {};
-  parts_ = tensors.parts();
+  kinds_ = tensors.kinds();
   int64_t elements = 0;
   for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (Part part : parts_)
-      for (const Run& run : runs_[{&parameter, part}] = runs_to_write(tensors, parameter, part)) {
+    for (TensorKind kind : kinds_)
+      for (const Run& run : runs_[{&parameter, kind}] = runs_to_write(tensors, parameter, kind)) {
         add(run.data, elements, run.count);
         elements += run.count;
       }
@@ -85,12 +85,12 @@ void Snapshot::plan(const LocalTensors& tensors) {
   memory_ = Buffer::pinned(elements * int64_t(sizeof(float)), device);
   auto* next = reinterpret_cast<float*>(memory_.data());
   for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (Part part : parts_)
-      for (Run& run : runs_[{&parameter, part}]) next = (run.data = next) + run.count;
+    for (TensorKind kind : kinds_)
+      for (Run& run : runs_[{&parameter, kind}]) next = (run.data = next) + run.count;
 }
 
 void Snapshot::take(const LocalTensors& tensors) {
-  if (parts_ != tensors.parts()) plan(tensors);
+  if (kinds_ != tensors.kinds()) plan(tensors);
   const Device device = tensors.parameters.device();
   const Stream stream(device);  // the step's own has come to its end
   const auto copy_piece = [&](const Piece& piece) {
@@ -106,14 +106,14 @@ void Snapshot::take(const LocalTensors& tensors) {
   stream.synchronize();
 }
 
-const std::vector<Run>& Snapshot::runs(const nn::Parameter& parameter, Part part) const {
-  const auto found = runs_.find({&parameter, part});
+const std::vector<Run>& Snapshot::runs(const nn::Parameter& parameter, TensorKind kind) const {
+  const auto found = runs_.find({&parameter, kind});
   require(found != runs_.end(), "{} was not copied before it was to be written", parameter.spec.name);
   return found->second;
 }
 
-std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, Part part) {
-  return part == Part::weight ? whole_shard(parameter) : in_order(runs_in_spans(tensors, parameter, part));
+std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind) {
+  return kind == TensorKind::weight ? whole_shard(parameter) : in_order(runs_in_spans(tensors, parameter, kind));
 }
 
 }  // namespace keel::checkpoints

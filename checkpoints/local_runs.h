@@ -27,18 +27,18 @@ struct LocalTensors {
   bool weights_only = false;           // no moments; the optimizer still says which weights are up to date here
   const Snapshot* snapshot = nullptr;  // write these values instead of those that the tensors have by then
 
-  std::vector<Part> parts() const;
+  std::vector<TensorKind> kinds() const;
 };
 
 // What this rank writes of a tensor: each logical element is written by exactly one rank of the world. In order.
-std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, Part part);
+std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind);
 // A copy of all that this rank writes, so that training can go on while it is written. Its memory is kept from one copy
 // to the next.
 class Snapshot {
  public:
   // The same parameters each time.
   void take(const LocalTensors& tensors);
-  const std::vector<Run>& runs(const nn::Parameter& parameter, Part part) const;
+  const std::vector<Run>& runs(const nn::Parameter& parameter, TensorKind kind) const;
 
  private:
   // Elements [to, to + count) of memory_.
@@ -49,14 +49,14 @@ class Snapshot {
   void plan(const LocalTensors& tensors);
   void add(const float* from, int64_t to, int64_t count);
 
-  using Key = std::pair<const nn::Parameter*, Part>;
-  std::vector<Part> parts_;  // that are planned
+  using Key = std::pair<const nn::Parameter*, TensorKind>;
+  std::vector<TensorKind> kinds_;  // that are planned
   std::map<Key, std::vector<Run>> runs_;
   std::vector<Piece> pieces_;
   Buffer memory_;
 };
 
 // What this rank wants to read: weights of its whole shard, moments of the spans that it updates. In order.
-std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, Part part);
+std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind);
 
 }  // namespace keel::checkpoints

@@ -133,11 +133,11 @@ void check_names(const io::File& file, const LocalTensors& tensors, const std::s
     throw input_error("{} holds weights only: there are no optimizer moments to go on with", file.name());
 }
 
-void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Parameter& parameter, Part part,
+void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind,
                  int64_t tile_elements) {
-  const std::vector<Run> runs = runs_to_read(tensors, parameter, part);
+  const std::vector<Run> runs = runs_to_read(tensors, parameter, kind);
   if (runs.empty()) return;
-  const std::string path = path_of(part, parameter.spec.name);
+  const std::string path = path_of(kind, parameter.spec.name);
   TensorReader reader(file, path, tile_elements);
   if (reader.shape() != parameter.spec.shape)
     throw input_error("{}: {} is {} there and {} here", file.name(), path, reader.shape(), parameter.spec.shape);
@@ -176,7 +176,7 @@ void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors&
     check_names(file, tensors, qk_norm);
     const int64_t tile_elements = tile_elements_of(file);
     for (const nn::Parameter& parameter : tensors.parameters.all())
-      for (Part part : tensors.parts()) read_tensor(file, tensors, parameter, part, tile_elements);
+      for (TensorKind kind : tensors.kinds()) read_tensor(file, tensors, parameter, kind, tile_elements);
   });
 }
 
@@ -186,7 +186,7 @@ std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const s
   io.run([&](io::IoContext& context) {
     const io::File file = open_checked(context, path).file;
     for (const std::string& name : names) {
-      TensorReader reader(file, path_of(Part::weight, name), tile_elements_of(file));
+      TensorReader reader(file, path_of(TensorKind::weight, name), tile_elements_of(file));
       std::vector<float>& values = weights[name];
       for (int64_t index = 0; index < reader.tiling().tiles(); ++index) {
         const std::vector<float>& tile = reader.tile(index);

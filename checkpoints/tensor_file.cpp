@@ -23,7 +23,7 @@ io::Slab slab_of(const Shape& shape, const Tiling& tiling, int64_t tile) {
 std::vector<LogicalTensor> tensors_of(const LocalTensors& tensors) {
   std::vector<LogicalTensor> all;
   for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (Part part : tensors.parts()) all.push_back({&parameter, part});
+    for (TensorKind kind : tensors.kinds()) all.push_back({&parameter, kind});
   return all;
 }
 
@@ -64,7 +64,7 @@ std::vector<ByteRange> create_tensors(io::File& file, const std::vector<LogicalT
 }
 
 void TensorFile::write(const FilledTile& filled) {
-  const LogicalTensor tensor{filled.tile.parameter, filled.tile.part};
+  const LogicalTensor tensor{filled.tile.parameter, filled.tile.kind};
   const std::string name = tensor.path();
   for (float value : filled.values)
     if (!std::isfinite(value))

@@ -16,10 +16,10 @@ namespace keel::checkpoints {
 // One of the three logical tensors of a parameter.
 struct LogicalTensor {
   const nn::Parameter* parameter = nullptr;
-  Part part = Part::weight;
+  TensorKind kind = TensorKind::weight;
   const Shape& shape() const { return parameter->spec.shape; }
-  std::string path() const { return path_of(part, parameter->spec.name); }
-  std::string checksums() const { return checksums_of(part, parameter->spec.name); }
+  std::string path() const { return path_of(kind, parameter->spec.name); }
+  std::string checksums() const { return checksums_of(kind, parameter->spec.name); }
 };
 std::vector<LogicalTensor> tensors_of(const LocalTensors& tensors);
 

@@ -22,9 +22,9 @@ TileExchange::TileExchange(comm::Communicator& world, int writers, const LocalTe
       tile_elements_(tile_elements),
       per_round_(kTilesOfAWriter * writers) {
   for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (Part part : tensors.parts())
+    for (TensorKind kind : tensors.kinds())
       for (int64_t i = 0; i < Tiling(parameter.spec.shape, tile_elements).tiles(); ++i)
-        tiles_.push_back({&parameter, part, i, int64_t(tiles_.size())});
+        tiles_.push_back({&parameter, kind, i, int64_t(tiles_.size())});
 }
 
 int64_t TileExchange::rounds() const {
@@ -32,10 +32,10 @@ int64_t TileExchange::rounds() const {
 }
 
 const std::vector<Run>& TileExchange::runs_of(const Tile& tile) {
-  if (runs_parameter_ != tile.parameter || runs_part_ != tile.part)
-    runs_ = runs_to_write(tensors_, *tile.parameter, tile.part);
+  if (runs_parameter_ != tile.parameter || runs_kind_ != tile.kind)
+    runs_ = runs_to_write(tensors_, *tile.parameter, tile.kind);
   runs_parameter_ = tile.parameter;
-  runs_part_ = tile.part;
+  runs_kind_ = tile.kind;
   return runs_;
 }
 
@@ -66,7 +66,7 @@ std::vector<FilledTile> TileExchange::round(int64_t round) {
   for (const Pieces& pieces : exchange(to)) place(filled, pieces);
   for (const FilledTile& one : filled)
     require(one.covered == int64_t(one.values.size()), "{}: tile {} got {} of {} elements",
-            path_of(one.tile.part, one.tile.parameter->spec.name), one.tile.index, one.covered, one.values.size());
+            path_of(one.tile.kind, one.tile.parameter->spec.name), one.tile.index, one.covered, one.values.size());
   return filled;
 }
 

@@ -9,7 +9,7 @@ namespace keel::checkpoints {
 // One tile of one tensor, numbered through the whole file; rank `number % writers` writes it.
 struct Tile {
   const nn::Parameter* parameter = nullptr;
-  Part part = Part::weight;
+  TensorKind kind = TensorKind::weight;
   int64_t index = 0;  // within its tensor
   int64_t number = 0;
 };
@@ -51,7 +51,7 @@ class TileExchange {
   std::vector<Tile> tiles_;
   // The runs of the tensor last asked for: tiles come tensor by tensor.
   const nn::Parameter* runs_parameter_ = nullptr;
-  Part runs_part_ = Part::weight;
+  TensorKind runs_kind_ = TensorKind::weight;
   std::vector<Run> runs_;
 };
 

@@ -140,7 +140,7 @@ void Save::write_tiles() {
     together(world_, [&] { filled = exchange.round(round); });
     on_writers("writing to " + options_.path, [&](io::IoContext&) {
       for (const FilledTile& tile : filled)
-        parts_[part_of_.at(LogicalTensor{tile.tile.parameter, tile.tile.part}.path())].open->write(tile);
+        parts_[part_of_.at(LogicalTensor{tile.tile.parameter, tile.tile.kind}.path())].open->write(tile);
     });
   }
 }

@@ -9,7 +9,7 @@
 namespace keel {
 namespace {
 
-using checkpoints::Part;
+using checkpoints::TensorKind;
 
 FullConfig folded_config(const FullConfig& config, const std::string& path) {
   const models::QkNormConfig& qk = config.model.attention.qk_norm;
@@ -61,10 +61,10 @@ class Fold {
       const double factor = factors[size_t(i / d)];
       folded.master.as<float>()[i] = float(gains[size_t(i)] * factor);
       if (!moments) continue;
-      to_.moment(folded, Part::moment1).as<float>()[i] =
-          float(from_.moment(*old, Part::moment1).as<float>()[i] / factor);
-      to_.moment(folded, Part::moment2).as<float>()[i] =
-          float(from_.moment(*old, Part::moment2).as<float>()[i] / (factor * factor));
+      to_.moment(folded, TensorKind::moment1).as<float>()[i] =
+          float(from_.moment(*old, TensorKind::moment1).as<float>()[i] / factor);
+      to_.moment(folded, TensorKind::moment2).as<float>()[i] =
+          float(from_.moment(*old, TensorKind::moment2).as<float>()[i] / (factor * factor));
     }
   }
 

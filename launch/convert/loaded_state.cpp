@@ -45,8 +45,8 @@ void LoadedState::take(const LoadedState& other) {
       if (source.spec.name != parameter.spec.name || source.spec.shape != parameter.spec.shape) continue;
       copy_values(parameter.master, source.master);
       if (!has_moments()) continue;
-      for (checkpoints::Part part : {checkpoints::Part::moment1, checkpoints::Part::moment2})
-        copy_values(moment(parameter, part), other.moment(source, part));
+      for (checkpoints::TensorKind kind : {checkpoints::TensorKind::moment1, checkpoints::TensorKind::moment2})
+        copy_values(moment(parameter, kind), other.moment(source, kind));
     }
 }
 
@@ -60,9 +60,9 @@ nn::Parameter& LoadedState::parameter(int64_t layer, const std::string& name) {
   return decoder.parameters().at(fmt::format("blocks.{}.{}", layer, name));
 }
 
-Tensor LoadedState::moment(const nn::Parameter& parameter, checkpoints::Part part) const {
+Tensor LoadedState::moment(const nn::Parameter& parameter, checkpoints::TensorKind kind) const {
   const size_t span = size_t(parameter.arena);  // one span per arena
-  const Tensor all = part == checkpoints::Part::moment1 ? optimizer_->moment1(span) : optimizer_->moment2(span);
+  const Tensor all = kind == checkpoints::TensorKind::moment1 ? optimizer_->moment1(span) : optimizer_->moment2(span);
   const int64_t begin = parameter.offset_elements;
   return all.slice(0, begin, begin + parameter.local.elements()).reshaped(parameter.local);
 }

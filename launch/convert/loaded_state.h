@@ -22,7 +22,7 @@ class LoadedState {
   nn::Parameter& parameter(int64_t layer, const std::string& name);  // "attention.q_norm.weight"
   bool has_moments() const { return !run.weights_only; }
   // A moment of a parameter, of its shape.
-  Tensor moment(const nn::Parameter& parameter, checkpoints::Part part) const;
+  Tensor moment(const nn::Parameter& parameter, checkpoints::TensorKind kind) const;
 
   FullConfig config;
   checkpoints::RunState run;

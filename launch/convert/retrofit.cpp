@@ -81,7 +81,7 @@ void set(nn::Parameter& parameter, const std::vector<float>& values) {
 // the rows' lengths too, which no longer matter.
 void forget_directions(LoadedState& state, int64_t layer) {
   for (const char* name : {"attention.q.weight", "attention.k.weight"}) {
-    const Tensor moment = state.moment(state.parameter(layer, name), checkpoints::Part::moment1);
+    const Tensor moment = state.moment(state.parameter(layer, name), checkpoints::TensorKind::moment1);
     std::fill_n(moment.as<float>(), moment.elements(), 0.f);
   }
 }

@@ -91,7 +91,7 @@ TEST_F(Failures, NewestIsTheSameOnAllRanks) {
   // A weight with one bit changed, far behind everything that is read first: the ranks divide the reading.
   if (world.rank() == 0) {
     std::string bytes = io::slurp(after);
-    const float value = expected_value(Part::weight, "tall", 300);
+    const float value = expected_value(TensorKind::weight, "tall", 300);
     const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&value), sizeof value));
     ASSERT_NE(at, std::string::npos);
     bytes[at] ^= 1;

@@ -50,8 +50,8 @@ TEST(Format, LargeTensor) {
 }
 
 TEST(Format, Paths) {
-  EXPECT_EQ(path_of(Part::moment2, "a.b"), "moment2/a.b");
-  EXPECT_EQ(checksums_of(Part::weight, "a.b"), "checksums/parameters/a.b");
+  EXPECT_EQ(path_of(TensorKind::moment2, "a.b"), "moment2/a.b");
+  EXPECT_EQ(checksums_of(TensorKind::weight, "a.b"), "checksums/parameters/a.b");
 }
 
 }  // namespace

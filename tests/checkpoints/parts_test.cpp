@@ -129,7 +129,7 @@ TEST_F(Parts, DamagedOnes) {
 
 // A tile of a part: named by tensor and rows.
 TEST_F(Parts, DamagedTensor) {
-  const float value = expected_value(Part::moment2, "tall", 300);
+  const float value = expected_value(TensorKind::moment2, "tall", 300);
   const std::string pattern(reinterpret_cast<const char*>(&value), sizeof value);
   for (const std::string& file : parts_of(path)) {
     std::string bytes = io::slurp(file);

@@ -22,9 +22,9 @@ struct Layout {
 
 // What element `index` of a logical tensor holds. Moments have one that bf16 and half precision would round (CASES
 // R30).
-inline float expected_value(Part part, const std::string& name, int64_t index) {
-  if (part == Part::moment1 && index == 0) return 1 + 0x1p-12f;
-  return float(uniform(key_of(uint64_t(part), name), uint64_t(index)) - 0.5);
+inline float expected_value(TensorKind kind, const std::string& name, int64_t index) {
+  if (kind == TensorKind::moment1 && index == 0) return 1 + 0x1p-12f;
+  return float(uniform(key_of(uint64_t(kind), name), uint64_t(index)) - 0.5);
 }
 
 using Declare = void (*)(nn::ParameterSet& parameters, int tensor);
@@ -126,13 +126,13 @@ class State {
       const std::string& name = parameter.spec.name;
       for_each_element(parameter, [&](int64_t local, int64_t logical) {
         const int64_t place = parameter.offset_elements + local;
-        if (stale_too) f(arena[place], expected_value(Part::weight, name, logical));
+        if (stale_too) f(arena[place], expected_value(TensorKind::weight, name, logical));
         for (size_t i = 0; i < optimizer->spans().size(); ++i) {
           const optim::Span& span = optimizer->spans()[i];
           if (span.arena != parameter.arena || place < span.begin || place >= span.end) continue;
-          if (!stale_too) f(arena[place], expected_value(Part::weight, name, logical));
-          f(optimizer->moment1(i).as<float>()[place - span.begin], expected_value(Part::moment1, name, logical));
-          f(optimizer->moment2(i).as<float>()[place - span.begin], expected_value(Part::moment2, name, logical));
+          if (!stale_too) f(arena[place], expected_value(TensorKind::weight, name, logical));
+          f(optimizer->moment1(i).as<float>()[place - span.begin], expected_value(TensorKind::moment1, name, logical));
+          f(optimizer->moment2(i).as<float>()[place - span.begin], expected_value(TensorKind::moment2, name, logical));
         }
       });
     }
