@@ -8,7 +8,7 @@ namespace keel::comm {
 namespace {
 
 constexpr int kAlarmTag = 1;
-constexpr useconds_t kLook_microseconds = 100000;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
 constexpr useconds_t kMoment_microseconds = 1000000;  // some looks of the others, and their lines' way
 
 }  // namespace
@@ -20,7 +20,11 @@ Watch::Watch(MPI_Comm parent, std::function<std::string()> standing) : standing_
 }
 
 Watch::~Watch() {
-  done_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  ended_.notify_one();
   thread_.join();
   MPI_Comm_free(&comm_);
 }
@@ -31,6 +35,7 @@ void Watch::say() {
 
 // MPI's return codes are not looked at here: a failure means that nobody can be told any more.
 void Watch::listen() {
+  std::unique_lock lock(mutex_);
   while (!done_) {
     int arrived = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, kAlarmTag, comm_, &arrived, MPI_STATUS_IGNORE);
@@ -38,7 +43,7 @@ void Watch::listen() {
       MPI_Recv(nullptr, 0, MPI_BYTE, MPI_ANY_SOURCE, kAlarmTag, comm_, MPI_STATUS_IGNORE);
       say();
     }
-    usleep(kLook_microseconds);
+    ended_.wait_for(lock, kBetweenLooks, [this] { return done_; });
   }
 }
 

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -28,7 +31,10 @@ class Watch {
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::function<std::string()> standing_;
-  std::atomic<bool> said_ = false, done_ = false;
+  std::atomic<bool> said_ = false;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;
   std::thread thread_;
 };
 
