@@ -170,7 +170,7 @@ double peak_rate(DType type, Device device) {
     if (const DeviceSheet* sheet = known_gpu(cuda::describe_gpu(device.index).name)) return sheet->product_rate(type);
   static std::map<std::tuple<DType, DeviceKind, int>, double> measured;
   double& rate = measured[{type, device.kind, device.index}];
-  if (rate == 0) rate = ops::measure_product_rate(type, {.seconds = 0.3, .device = device});
+  if (rate == 0) rate = ops::measure_product_rate(type, {.seconds = 0.1, .device = device});
   return rate;
 }
 
