@@ -87,7 +87,7 @@ template <bool kCapped>
 __device__ __forceinline__ PairGradient gradient_of(float product, float dp, const ScoreRule& rule, float log_sum_exp,
                                                     float mean) {
   if constexpr (kCapped) {
-    const float ratio = tanhf(product * rule.scale / rule.softcap);
+    const float ratio = tanhf(product * (rule.scale / rule.softcap));
     const float p = exponential(rule.softcap * ratio - log_sum_exp);
     return {p, p * (dp - mean) * (1 - ratio * ratio)};
   } else {
@@ -96,10 +96,12 @@ __device__ __forceinline__ PairGradient gradient_of(float product, float dp, con
     return {p, p * (dp - mean)};
   }
 }
-// f.operator()<whether scores are capped>(), so that the choice is made once per tile.
+// f.operator()<whether the whole tile is visible, whether scores are capped>(), so that the choice is made once per
+// tile.
 template <class F>
-__device__ __forceinline__ void dispatch_cap(const ScoreRule& rule, const F& f) {
-  rule.softcap != 0 ? f.template operator()<true>() : f.template operator()<false>();
+__device__ __forceinline__ void dispatch_tile(bool whole, const ScoreRule& rule, const F& f) {
+  if (rule.softcap != 0) return f.template operator()<false, true>();
+  whole ? f.template operator()<true, false>() : f.template operator()<false, false>();
 }
 
 // sum of d_out * out for a lane's two rows, d_out in shared memory; over the four lanes that share them.
@@ -126,24 +128,33 @@ __device__ void mean_of_rows(float (&mean)[2], const T* d_out, const RowSource<T
   }
 }
 
+// The fragments of a warp's own queries and gradients of outputs stay in registers where they fit beside its sums.
+template <class Memory>
+constexpr bool kKeptQueries = std::is_same_v<typename Memory::T, __nv_bfloat16>&& Memory::D <= 128;
+template <class Memory>
+constexpr bool kKeptGradients = std::is_same_v<typename Memory::T, __nv_bfloat16>&& Memory::D <= 64;
+
 // A lane's two rows of queries.
 struct QueryRows {
   WarpView view;
+  LaneView lane;
   float log_sum_exp[2], mean[2];
   float d_scale;  // sum of ds times the product q . k, from ds in fp32: its terms cancel, bf16 would show
 };
 
 template <class Memory, class T, int N>
-__device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, float (&dq)[N][4]) {
+__device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, float (&dq)[1][N][4]) {
   constexpr int D = Memory::D, kKeys = Memory::kStreamed, kWarps = Memory::kWarps;
   const AttentionProblem& problem = x.problem;
   const int kv = problem.kv_head(h);
   const RowSource<T> k = x.rows(x.k, b, kv, problem.keys), v = x.rows(x.v, b, kv, problem.keys);
   const KeyInterval seen = joined_over_block<kWarps>(rows.view.any, Memory::template small<int>());
   const ScoreRule rule = {problem.scale[h], problem.softcap};
+  const OwnRows<T, D, 1, kKeptQueries<Memory>> queries(Memory::own_of_warp(0));
+  const OwnRows<T, D, 1, kKeptGradients<Memory>> gradients(Memory::own_of_warp(1));
   const auto bring = [&](int tile) {
-    load_rows<D>(Memory::streamed(tile % 2, 0), k, tile * kKeys, kKeys);
-    load_rows<D>(Memory::streamed(tile % 2, 1), v, tile * kKeys, kKeys);
+    load_rows<D, kKeys, Memory::kThreads>(Memory::streamed(tile % 2, 0), k, tile * kKeys);
+    load_rows<D, kKeys, Memory::kThreads>(Memory::streamed(tile % 2, 1), v, tile * kKeys);
     device::commit_copies();
   };
   for (bool careful = false;; careful = true) {
@@ -162,25 +173,25 @@ __device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, f
         device::sync_threads();
       }
       if (rows.view.any.meets(tile * kKeys, kKeys)) {
-        float s[kKeys / 8][4], dp[kKeys / 8][4];
+        float s[1][kKeys / 8][4], dp[1][kKeys / 8][4];
         clear(s);
         clear(dp);
-        add_rows_product<D>(s, Memory::own_of_warp(0), keys);
-        add_rows_product<D>(dp, Memory::own_of_warp(1), values);
-        const int column = int(device::lane()) % 4 * 2;
+        add_rows_product<D>(s, queries, keys);
+        add_rows_product<D>(dp, gradients, values);
+        if (careful) poison_columns(s, Memory::bad());
+        const int column = tile * kKeys + int(device::lane()) % 4 * 2;
         const bool whole = rows.view.all.begin <= tile * kKeys && rows.view.all.end >= (tile + 1) * kKeys;
-        dispatch_cap(rule, [&]<bool kCapped>() {
+        dispatch_tile(whole, rule, [&]<bool kWhole, bool kCapped>() {
 #pragma unroll
           for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              const int key = 8 * n + i % 2 + column;
-              if (careful && Memory::bad()[key]) s[n][i] = NAN;
-              const bool sees = whole || rows.view.row[i / 2].holds(tile * kKeys + key);
+              float& score = s[0][n][i];
+              const bool sees = kWhole || rows.lane.row[i / 2].holds(column + 8 * n + i % 2);
               const float ds =
-                  gradient_of<kCapped>(s[n][i], dp[n][i], rule, rows.log_sum_exp[i / 2], rows.mean[i / 2]).ds;
-              rows.d_scale = sees ? fmaf(ds, s[n][i], rows.d_scale) : rows.d_scale;
-              s[n][i] = sees ? ds : 0.f;
+                  gradient_of<kCapped>(score, dp[0][n][i], rule, rows.log_sum_exp[i / 2], rows.mean[i / 2]).ds;
+              rows.d_scale = sees ? fmaf(ds, score, rows.d_scale) : rows.d_scale;
+              score = sees ? ds : 0.f;
             }
         });
         add_columns_product<D>(dq, s, keys);
@@ -201,13 +212,15 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_queries(Backward
   const int block = blocks - 1 - number;  // the last rows see most keys: they come first
   const int lane = int(device::lane());
   const int first_row = block * Memory::kOwn + int(device::thread_index().x) / device::kWarp * kWarpRows;
-  load_rows<D>(Memory::own(0), x.rows(x.q, b, h, problem.queries), block * Memory::kOwn, Memory::kOwn);
-  load_rows<D>(Memory::own(1), x.rows(x.d_out, b, h, problem.queries), block * Memory::kOwn, Memory::kOwn);
+  load_rows<D, Memory::kOwn, Memory::kThreads>(Memory::own(0), x.rows(x.q, b, h, problem.queries),
+                                               block * Memory::kOwn);
+  load_rows<D, Memory::kOwn, Memory::kThreads>(Memory::own(1), x.rows(x.d_out, b, h, problem.queries),
+                                               block * Memory::kOwn);
   device::commit_copies();
   device::wait_copies<0>();
   device::sync_threads();
 
-  QueryRows rows = {WarpView(problem, b, first_row), {}, {}, 0};
+  QueryRows rows = {WarpView(problem, b, first_row, 1), LaneView(problem, b, first_row), {}, {}, 0};
   mean_of_rows<D>(rows.mean, Memory::own_of_warp(1), x.rows(x.out, b, h, problem.queries), first_row);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -216,13 +229,13 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_queries(Backward
     rows.log_sum_exp[i] = x.log_sum_exp[x.row_number(b, h, row)];
     if (lane % 4 == 0) x.mean[x.row_number(b, h, row)] = rows.mean[i];
   }
-  float dq[D / 8][4], factor[2];
+  float dq[1][D / 8][4], factor[2];
   walk_keys<Memory>(x, b, h, rows, dq);
 
   T* own = Memory::own_of_warp(0);
-  for (int i = 0; i < 2; ++i) factor[i] = rows.view.row[i].empty() ? 0.f : problem.scale[h];
+  for (int i = 0; i < 2; ++i) factor[i] = rows.lane.row[i].empty() ? 0.f : problem.scale[h];
   device::sync_warp();
-  put_rows<D>(own, dq, factor);
+  put_rows<D>(own, dq[0], factor);
   RowSink<T> to = x.sink(x.dq, b, h, first_row);
   to.rows = least(kWarpRows, problem.queries - first_row);
   store_rows<D>(to, own);
@@ -277,8 +290,9 @@ __device__ void bring_queries(const Backward<T>& x, const KeyPlace& at, int step
   constexpr int D = Memory::D, kQueries = Memory::kStreamed;
   const AttentionProblem& problem = x.problem;
   const int h = at.head(step), first = at.tile(step) * kQueries;
-  load_rows<D>(Memory::streamed(stage, 0), x.rows(x.q, at.b, h, problem.queries), first, kQueries);
-  load_rows<D>(Memory::streamed(stage, 1), x.rows(x.d_out, at.b, h, problem.queries), first, kQueries);
+  load_rows<D, kQueries, Memory::kThreads>(Memory::streamed(stage, 0), x.rows(x.q, at.b, h, problem.queries), first);
+  load_rows<D, kQueries, Memory::kThreads>(Memory::streamed(stage, 1), x.rows(x.d_out, at.b, h, problem.queries),
+                                           first);
   for (int i = int(device::thread_index().x); i < kQueries; i += int(device::block_size().x)) {
     const int t = first + i;
     const bool exists = t < problem.queries;
@@ -297,7 +311,7 @@ enum class Wanted { both, dk, dv };
 template <int D, Wanted kWanted>
 struct KeySums {
   static constexpr bool kWantKeys = kWanted != Wanted::dv, kWantValues = kWanted != Wanted::dk;
-  float dk[kWantKeys ? D / 8 : 1][4], dv[kWantValues ? D / 8 : 1][4];
+  float dk[1][kWantKeys ? D / 8 : 1][4], dv[1][kWantValues ? D / 8 : 1][4];
 };
 
 // One pair of tiles: scores with a row per key and a column per query.
@@ -305,31 +319,36 @@ template <class Memory, int D, Wanted kWanted>
 __device__ __forceinline__ void add_queries(KeySums<D, kWanted>& sums, const ScoreRule& rule, int stage, int first_key,
                                             const int* bad) {
   using Sums = KeySums<D, kWanted>;
+  using T = typename Memory::T;
   constexpr int kQueries = Memory::kStreamed;
   const int lane = int(device::lane());
   const Query* queries = Memory::queries(stage);
-  bool meets = false;
-  for (int i = lane; i < kQueries; i += device::kWarp) meets |= queries[i].sees.meets(first_key, kWarpRows);
+  bool meets = false, whole = true;
+  for (int i = lane; i < kQueries; i += device::kWarp) {
+    const KeyInterval sees = queries[i].sees;
+    meets |= sees.meets(first_key, kWarpRows);
+    whole &= sees.begin <= first_key && sees.end >= first_key + kWarpRows;
+  }
   if (!device::any(meets)) return;
-  float p[kQueries / 8][4], ds[kQueries / 8][4];
+  float p[1][kQueries / 8][4], ds[1][kQueries / 8][4];
   clear(p);
   clear(ds);
-  add_rows_product<D>(p, Memory::own_of_warp(0), Memory::streamed(stage, 0));
-  if constexpr (Sums::kWantKeys) add_rows_product<D>(ds, Memory::own_of_warp(1), Memory::streamed(stage, 1));
-  dispatch_cap(rule, [&]<bool kCapped>() {
+  add_rows_product<D>(p, OwnRows<T, D, 1, false>(Memory::own_of_warp(0)), Memory::streamed(stage, 0));
+  if constexpr (Sums::kWantKeys)
+    add_rows_product<D>(ds, OwnRows<T, D, 1, false>(Memory::own_of_warp(1)), Memory::streamed(stage, 1));
+  if (bad) poison_columns(p, bad);
+  dispatch_tile(device::all(whole), rule, [&]<bool kWhole, bool kCapped>() {
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n)
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int column = 8 * n + lane % 4 * 2 + j;
-        const auto query = device::load_vector<Query>(queries + column);
+        const auto query = device::load_vector<Query>(queries + 8 * n + lane % 4 * 2 + j);
 #pragma unroll
         for (int i = j; i < 4; i += 2) {
-          if (bad && bad[column]) p[n][i] = NAN;
-          const PairGradient pair = gradient_of<kCapped>(p[n][i], ds[n][i], rule, query.log_sum_exp, query.mean);
-          const bool sees = query.sees.holds(first_key + lane / 4 + i / 2 * 8);
-          p[n][i] = sees ? pair.p : 0.f;
-          ds[n][i] = sees ? pair.ds * rule.scale : 0.f;
+          const PairGradient pair = gradient_of<kCapped>(p[0][n][i], ds[0][n][i], rule, query.log_sum_exp, query.mean);
+          const bool sees = kWhole || query.sees.holds(first_key + lane / 4 + i / 2 * 8);
+          p[0][n][i] = sees ? pair.p : 0.f;
+          ds[0][n][i] = sees ? pair.ds * rule.scale : 0.f;
         }
       }
   });
@@ -345,8 +364,8 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_keys(Backward<ty
   const AttentionProblem& problem = x.problem;
   const KeyPlace at = key_place<Memory>(problem);
   const int first_key = at.first + int(device::thread_index().x) / device::kWarp * kWarpRows;
-  load_rows<D>(Memory::own(0), x.rows(x.k, at.b, at.kv, problem.keys), at.first, Memory::kOwn);
-  load_rows<D>(Memory::own(1), x.rows(x.v, at.b, at.kv, problem.keys), at.first, Memory::kOwn);
+  load_rows<D, Memory::kOwn, Memory::kThreads>(Memory::own(0), x.rows(x.k, at.b, at.kv, problem.keys), at.first);
+  load_rows<D, Memory::kOwn, Memory::kThreads>(Memory::own(1), x.rows(x.v, at.b, at.kv, problem.keys), at.first);
   device::commit_copies();
 
   Sums sums;
@@ -376,11 +395,11 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_keys(Backward<ty
   RowSink<T> dk = x.sink(x.dk, at.b, at.kv, first_key), dv = x.sink(x.dv, at.b, at.kv, first_key);
   dk.rows = dv.rows = least(kWarpRows, problem.keys - first_key);
   if constexpr (Sums::kWantKeys) {
-    put_rows<D>(Memory::own_of_warp(0), sums.dk, factor);
+    put_rows<D>(Memory::own_of_warp(0), sums.dk[0], factor);
     store_rows<D>(dk, Memory::own_of_warp(0));
   }
   if constexpr (Sums::kWantValues) {
-    put_rows<D>(Memory::own_of_warp(1), sums.dv, factor);
+    put_rows<D>(Memory::own_of_warp(1), sums.dv[0], factor);
     store_rows<D>(dv, Memory::own_of_warp(1));
   }
 }

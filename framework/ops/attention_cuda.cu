@@ -1,21 +1,37 @@
+#include <type_traits>
+
 #include "framework/ops/attention_cuda.h"
 #include "framework/ops/attention_problem_cuda.h"
+#include "framework/ops/attention_softmax_cuda.h"
 
-// FlashAttention-2, forward: a block owns 16 rows of queries per warp and walks over the keys that they see, tile by
+// FlashAttention-2, forward: a block owns 16 M rows of queries per warp and walks over the keys that they see, tile by
 // tile, the next one on its way while this one is used.
 namespace keel::ops::cuda {
 namespace {
 
-// bf16: 128 queries by 64 keys, or by 32 with heads of 256, where the sums take half of the registers. One block per
-// multiprocessor: at most 255 registers for each of its 256 threads, 37 to 203 KB of shared memory.
+// bf16: 128 queries by 64 keys or, where their sums leave less room, 48. A warp has 32 queries, so that each fragment
+// of keys and values, which is what a tile waits for, is loaded once for two products. Of 255 registers for a thread,
+// sums and scores take D + keys; the queries' fragments fit beside them up to D = 64. With heads of 256 the sums of 16
+// queries take half of the registers, and 32 keys are the most. 37 to 203 KB of shared memory.
 template <class T, int D>
 struct Tiling {
-  static constexpr int kWarps = 8, kKeys = D > 128 ? 32 : 64;
+  static constexpr int M = 2, kWarps = 4, kKeys = D <= 96 ? 64 : 48, kBlocks = 2;
+  static constexpr bool kKeptQueries = D <= 64;
+};
+template <>
+struct Tiling<__nv_bfloat16, 256> {
+  static constexpr int M = 1, kWarps = 8, kKeys = 32, kBlocks = 1;
+  static constexpr bool kKeptQueries = false;
 };
 template <int D>
 struct Tiling<float, D> {
-  static constexpr int kWarps = 2, kKeys = 32;
+  static constexpr int M = 1, kWarps = 2, kKeys = 32, kBlocks = 1;
+  static constexpr bool kKeptQueries = false;
 };
+
+// fp32 has no fragments that want registers, and with heads of 256 no room left on sm_80.
+template <class T>
+constexpr bool kSharedSums = !std::is_same_v<T, float>;
 
 template <class T>
 struct Forward {
@@ -34,17 +50,35 @@ struct Forward {
   }
 };
 
+// What a warp works on. It lies in shared memory, where each use reads it: in a loop whose sums fill the registers,
+// what a tile needs once would be spilled.
+template <class T>
+struct alignas(16) WarpWork {
+  WarpView view;
+  const T *k, *v;
+  LogitScale scale;
+  int b, h, block;
+  int first_row, first_tile, tiles;
+};
+
 template <class T, int D>
 struct ForwardMemory {
-  static constexpr int kWarps = Tiling<T, D>::kWarps, kKeys = Tiling<T, D>::kKeys, kQueries = kWarps * kWarpRows;
+  static constexpr int M = Tiling<T, D>::M, kWarps = Tiling<T, D>::kWarps, kKeys = Tiling<T, D>::kKeys;
+  static constexpr int kRows = M * kWarpRows, kQueries = kWarps * kRows;  // kRows: of a warp
   static constexpr int kThreads = kWarps * device::kWarp;
   static constexpr size_t kOwn = tile_bytes<T, D>(kQueries), kTile = tile_bytes<T, D>(kKeys);
-  static constexpr size_t kBad = kOwn + 4 * kTile, kSmall = kBad + kKeys * sizeof(int);
+  static constexpr size_t kWork = kOwn + 4 * kTile, kBad = kWork + kWarps * sizeof(WarpWork<T>);
+  static constexpr size_t kSums = kBad + kKeys * sizeof(int);
+  static constexpr size_t kSmall = kSums + (kSharedSums<T> ? kThreads * sizeof(RowSums<M>) : 0);
   static constexpr size_t kBytes = kSmall + 4 * kWarps * sizeof(double);
 
+  __device__ static int warp() { return int(device::thread_index().x) / device::kWarp; }
   __device__ static T* queries() { return device::shared_memory<T>(); }
+  __device__ static T* queries_of_warp() { return queries() + warp() * kRows * kTileStride<T, D>; }
   __device__ static T* keys(int stage) { return device::shared_memory<T>(kOwn + size_t(2 * stage) * kTile); }
   __device__ static T* values(int stage) { return device::shared_memory<T>(kOwn + size_t(2 * stage + 1) * kTile); }
+  __device__ static WarpWork<T>& work() { return device::shared_memory<WarpWork<T>>(kWork)[warp()]; }
+  __device__ static RowSums<M>* sums() { return device::shared_memory<RowSums<M>>(kSums) + device::thread_index().x; }
   __device__ static int* bad() { return device::shared_memory<int>(kBad); }
   template <class S>
   __device__ static S* small() {
@@ -52,181 +86,147 @@ struct ForwardMemory {
   }
 };
 
-// The running softmax of a lane's two rows (Milakov & Gimelshein 2018). Sums are of the lane's own columns.
-struct Softmax {
-  float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-  float weighted[2] = {0, 0};  // of exp(s - maximum) (s - maximum), for the entropy
-  float largest = 0;           // |s| before the soft-cap
-};
-
-// Which of a tile's scores count. `bad` is null in the first try.
-struct TileMask {
-  const WarpView& view;
-  int first_key;
-  bool whole;  // all do
-  const int* bad;
-};
-
-// Products q . k to scores after soft-cap and mask, -infinity where hidden.
-template <int N>
-__device__ __forceinline__ void scores_of(float (&s)[N][4], Softmax& state, const TileMask& mask, float scale,
-                                          float softcap) {
-  const int column = mask.first_key + int(device::lane()) % 4 * 2;
-#pragma unroll
-  for (int n = 0; n < N; ++n)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float score = s[n][i] * scale;
-      const int key = 8 * n + i % 2;
-      if (mask.bad && mask.bad[key + column - mask.first_key]) score = NAN;
-      if (mask.whole || mask.view.row[i / 2].holds(column + key)) {
-        state.largest = fmaxf(state.largest, fabsf(score));
-        if (softcap != 0) score = softcap * tanhf(score / softcap);
-      } else {
-        score = -INFINITY;
-      }
-      s[n][i] = score;
-    }
+template <class T>
+__device__ int blocks_of(const Forward<T>& x, int queries) {
+  return (x.problem.queries + queries - 1) / queries;
 }
 
-// Scores to exp(s - maximum), and out to the new maximum.
-template <int N, int M>
-__device__ __forceinline__ void exponentials_of(float (&s)[N][4], float (&out)[M][4], Softmax& state,
-                                                bool want_entropy) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    float maximum = state.maximum[i];
-#pragma unroll
-    for (int n = 0; n < N; ++n) maximum = fmaxf(maximum, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
-    maximum = quad_max(maximum);
-    const float shift = maximum == -INFINITY ? 0.f : maximum;  // a row that has seen nothing yet
-    const float rise = state.maximum[i] - shift, factor = exponential(rise);
-    state.maximum[i] = maximum;
-    if (want_entropy) state.weighted[i] = state.sum[i] == 0 ? 0.f : factor * (state.weighted[i] + state.sum[i] * rise);
-    state.sum[i] *= factor;
-    if (device::any(factor != 1)) {  // after the first tiles, maxima seldom rise
-#pragma unroll
-      for (int n = 0; n < M; ++n) {
-        out[n][2 * i] *= factor;
-        out[n][2 * i + 1] *= factor;
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < N; ++n)
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float t = s[n][2 * i + j] - shift, p = exponential(t);
-        if (want_entropy) state.weighted[i] += p == 0 ? 0.f : p * t;
-        state.sum[i] += p;
-        s[n][2 * i + j] = p;
-      }
-  }
-}
-
-// What a block works on.
-struct ForwardPlace {
-  int b, h, block, blocks;
-};
-
-// All keys that the block sees, for one try.
+// Starts to bring the block's queries and leaves what the warps work on.
 template <class T, int D>
-__device__ void walk_keys(const Forward<T>& x, const ForwardPlace& at, const WarpView& view, float (&out)[D / 8][4],
-                          Softmax& state) {
+__device__ __forceinline__ void begin_block(const Forward<T>& x) {
   using Memory = ForwardMemory<T, D>;
-  constexpr int kKeys = Memory::kKeys, kWarps = Memory::kWarps;
+  constexpr int kQueries = Memory::kQueries, kKeys = Memory::kKeys;
   const AttentionProblem& problem = x.problem;
-  const int warp = int(device::thread_index().x) / device::kWarp, kv = problem.kv_head(at.h);
-  const RowSource<T> k = x.keys(at.b, at.h);
-  const RowSource<T> v{x.v.head(at.b, kv), x.v.of_row, problem.keys, problem.head_dim, problem.wide};
-  const KeyInterval seen = joined_over_block<kWarps>(view.any, Memory::template small<int>());
-  const float scale = problem.scale[at.h];
-  const auto load = [&](int tile) {
-    load_rows<D>(Memory::keys(tile % 2), k, tile * kKeys, kKeys);
-    load_rows<D>(Memory::values(tile % 2), v, tile * kKeys, kKeys);
-    device::commit_copies();
-  };
-  bool careful = false;
-  while (true) {
-    clear(out);
-    state = {};
-    const int tiles = (seen.end + kKeys - 1) / kKeys, first = seen.empty() ? tiles : seen.begin / kKeys;
+  const auto [b, h, number] = problem.place(int(device::block_index().x), problem.heads);
+  const int block = blocks_of(x, kQueries) - 1 - number;  // the last rows see most keys: they come first
+  const int first_row = block * kQueries + Memory::warp() * Memory::kRows, kv = problem.kv_head(h);
+  load_rows<D, kQueries, Memory::kThreads>(Memory::queries(), x.queries(b, h), block * kQueries);
+  device::commit_copies();
+  const WarpView view(problem, b, first_row, Memory::M);
+  const KeyInterval seen = joined_over_block<Memory::kWarps>(view.any, Memory::template small<int>());
+  const int tiles = (seen.end + kKeys - 1) / kKeys, first = seen.empty() ? tiles : seen.begin / kKeys;
+  const LogitScale scale(problem.scale[h], problem.softcap);
+  if (device::lane() == 0)
+    Memory::work() = {view, x.k.head(b, kv), x.v.head(b, kv), scale, b, h, block, first_row, first, tiles};
+  device::sync_warp();
+}
+
+template <class T, int D>
+__device__ __forceinline__ void load_tile(const Forward<T>& x, int tile) {
+  using Memory = ForwardMemory<T, D>;
+  constexpr int kKeys = Memory::kKeys;
+  const AttentionProblem& problem = x.problem;
+  const RowSource<T> k{Memory::work().k, x.k.of_row, problem.keys, problem.head_dim, problem.wide};
+  const RowSource<T> v{Memory::work().v, x.v.of_row, problem.keys, problem.head_dim, problem.wide};
+  load_rows<D, kKeys, Memory::kThreads>(Memory::keys(tile % 2), k, tile * kKeys);
+  load_rows<D, kKeys, Memory::kThreads>(Memory::values(tile % 2), v, tile * kKeys);
+  device::commit_copies();
+}
+
+// All keys that the block sees; once more, with care, where that leaves what is not finite.
+template <class T, int D, bool kEntropy>
+__device__ __forceinline__ void walk_keys(const Forward<T>& x, float (&out)[Tiling<T, D>::M][D / 8][4],
+                                          Softmax<Tiling<T, D>::M>& state) {
+  using Memory = ForwardMemory<T, D>;
+  constexpr int M = Memory::M, kKeys = Memory::kKeys, kWarps = Memory::kWarps;
+  const WarpWork<T>& work = Memory::work();
+  if constexpr (Tiling<T, D>::kKeptQueries) {
+    device::wait_copies<0>();
     device::sync_threads();
-    if (first < tiles) load(first);
-    for (int tile = first; tile < tiles; ++tile) {
+  }
+  const OwnRows<T, D, M, Tiling<T, D>::kKeptQueries> queries(Memory::queries_of_warp());
+  for (bool careful = false;; careful = true) {
+    clear(out);
+    state.clear();
+    device::sync_threads();
+    if (work.first_tile < work.tiles) load_tile<T, D>(x, work.first_tile);
+    for (int tile = work.first_tile; tile < work.tiles; ++tile) {
       T *keys = Memory::keys(tile % 2), *values = Memory::values(tile % 2);
       device::wait_copies<0>();
       device::sync_threads();  // this tile is here, and nobody uses the last one any more
-      if (tile + 1 < tiles) load(tile + 1);
+      if (tile + 1 < work.tiles) load_tile<T, D>(x, tile + 1);
       if (careful) {
         mark_bad_rows<D>(keys, values, kKeys, Memory::bad());
         device::sync_threads();
       }
-      if (view.any.meets(tile * kKeys, kKeys)) {
-        float s[kKeys / 8][4];
+      if (work.view.any.meets(tile * kKeys, kKeys)) {
+        float s[M][kKeys / 8][4];
         clear(s);
-        add_rows_product<D>(s, Memory::queries() + warp * kWarpRows * kTileStride<T, D>, keys);
-        const bool whole = !careful && view.all.begin <= tile * kKeys && view.all.end >= (tile + 1) * kKeys;
-        scores_of(s, state, {view, tile * kKeys, whole, careful ? Memory::bad() : nullptr}, scale, problem.softcap);
-        exponentials_of(s, out, state, x.entropy != nullptr);
+        add_rows_product<D>(s, queries, keys);
+        if (careful) poison_columns(s, Memory::bad());
+        const bool whole = work.view.all.begin <= tile * kKeys && work.view.all.end >= (tile + 1) * kKeys;
+        scores_of(s, state, {work.b, work.first_row, tile * kKeys}, whole, x.problem, work.scale);
+        exponentials_of<kEntropy>(s, out, state, work.scale.exponent);
         add_columns_product<D>(out, s, values);
       }
       if (careful) device::sync_threads();  // before the marks are written again
     }
     device::wait_copies<0>();  // of the queries, where there are no keys
-    if (careful || block_all<kWarps>(all_finite(out), Memory::template small<int>())) return;
-    careful = true;
+    if (careful || block_all<kWarps>(all_finite(out), Memory::template small<int>())) break;
   }
+  state.largest *= work.scale.size;
 }
 
+// Log-sum-exp of the warp's rows, factors for what they have summed up, the lane's share of their entropy.
 template <class T, int D>
-__global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) forward(Forward<T> x) {
-  using Memory = ForwardMemory<T, D>;
-  constexpr int kWarps = Memory::kWarps, kQueries = Memory::kQueries;
+__device__ __forceinline__ double finish_rows(const Forward<T>& x, const Softmax<Tiling<T, D>::M>& state,
+                                              float (&factor)[Tiling<T, D>::M][2]) {
+  constexpr float kLn2 = 0.693147180559945309f;
   const AttentionProblem& problem = x.problem;
-  const int blocks = (problem.queries + kQueries - 1) / kQueries;
-  const auto [b, h, number] = problem.place(int(device::block_index().x), problem.heads);
-  const ForwardPlace at = {b, h, blocks - 1 - number, blocks};  // the last rows see most keys: they come first
-  const int warp = int(device::thread_index().x) / device::kWarp, lane = int(device::lane());
-  const int first_row = at.block * kQueries + warp * kWarpRows;
-  load_rows<D>(Memory::queries(), x.queries(at.b, at.h), at.block * kQueries, kQueries);
-  device::commit_copies();
-
-  const WarpView view(problem, at.b, first_row);
-  float out[D / 8][4], factor[2];
-  Softmax state;
-  walk_keys<T, D>(x, at, view, out, state);
-
+  const WarpWork<T>& work = ForwardMemory<T, D>::work();
+  const float c = work.scale.exponent, size = work.scale.softcap != 0 ? 1.f : work.scale.size;
   double entropy = 0;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float sum = quad_sum(state.sum[i]), weighted = quad_sum(state.weighted[i]);
-    const bool blind = view.row[i].empty();
-    factor[i] = blind ? 0.f : 1 / sum;
-    const int row = first_row + lane / 4 + 8 * i;
-    if (lane % 4 != 0 || row >= problem.queries) continue;
-    x.log_sum_exp[(int64_t(at.b) * problem.heads + at.h) * problem.queries + row] =
-        blind ? -INFINITY : state.maximum[i] + logf(sum);
-    if (!blind) entropy += double(logf(sum)) - double(weighted) / double(sum);
-  }
-  T* own = Memory::queries() + warp * kWarpRows * kTileStride<T, D>;
+  for (int m = 0; m < Tiling<T, D>::M; ++m)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int lane = int(device::lane()), row = work.first_row + kWarpRows * m + lane / 4 + 8 * i;
+      const float sum = quad_sum(state.sums->sum[m][i]), weighted = quad_sum(state.sums->weighted[m][i]);
+      const float maximum = state.maximum[m][i];
+      const bool blind = visible(problem, work.b, row).empty();
+      factor[m][i] = blind ? 0.f : 1 / sum;
+      if (lane % 4 != 0 || row >= problem.queries) continue;
+      const float log_sum = logf(sum) - kLn2 * RowBase(maximum, c).residual(maximum, c);
+      x.log_sum_exp[(int64_t(work.b) * problem.heads + work.h) * problem.queries + row] =
+          blind ? -INFINITY : maximum * size + log_sum;
+      if (!blind) entropy += double(logf(sum)) - double(kLn2) * (double(weighted) / double(sum));
+    }
+  return entropy;
+}
+
+template <class T, int D, bool kEntropy>
+__global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, Tiling<T, D>::kBlocks) forward(Forward<T> x) {
+  using Memory = ForwardMemory<T, D>;
+  constexpr int M = Memory::M, kWarps = Memory::kWarps;
+  const AttentionProblem& problem = x.problem;
+  begin_block<T, D>(x);
+  float out[M][D / 8][4], factor[M][2];
+  RowSums<M> sums;
+  Softmax<M> state{kSharedSums<T> ? Memory::sums() : &sums, {}, 0};
+  walk_keys<T, D, kEntropy>(x, out, state);
+  double entropy = finish_rows<T, D>(x, state, factor);
+  T* own = Memory::queries_of_warp();
   device::sync_warp();
-  put_rows<D>(own, out, factor);
-  store_rows<D>(RowSink<T>{x.out.head(at.b, at.h) + first_row * x.out.of_row, x.out.of_row,
-                           least(kWarpRows, problem.queries - first_row), problem.head_dim, problem.wide},
+#pragma unroll
+  for (int m = 0; m < M; ++m) put_rows<D>(own + kWarpRows * m * kTileStride<T, D>, out[m], factor[m]);
+  const WarpWork<T>& work = Memory::work();
+  store_rows<D>(RowSink<T>{x.out.head(work.b, work.h) + work.first_row * x.out.of_row, x.out.of_row,
+                           least(Memory::kRows, problem.queries - work.first_row), problem.head_dim, problem.wide},
                 own);
 
   auto* largest = Memory::template small<float>();
   for (unsigned bits = 1; bits < 32; bits *= 2)
     state.largest = fmaxf(state.largest, device::shuffle_xor(state.largest, bits));
   device::sync_threads();
-  if (lane == 0) largest[warp] = state.largest;
+  if (device::lane() == 0) largest[Memory::warp()] = state.largest;
   device::sync_threads();
-  const int64_t slot = (int64_t(at.h) * problem.batch + at.b) * blocks + at.block;
+  const int blocks = blocks_of(x, Memory::kQueries);
+  const int64_t slot = (int64_t(work.h) * problem.batch + work.b) * blocks + work.block;
   if (device::thread_index().x == 0) {
     for (int i = 1; i < kWarps; ++i) largest[0] = fmaxf(largest[0], largest[i]);
     x.largest[slot] = largest[0];
   }
-  if (!x.entropy) return;
+  if constexpr (!kEntropy) return;
   entropy = block_sum(entropy, Memory::template small<double>());
   if (device::thread_index().x == 0) x.entropy[slot] = entropy;
 }
@@ -274,35 +274,40 @@ struct Places {
 template <class T, int D>
 __global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) find_places(Forward<T> x, Places out) {
   using Memory = ForwardMemory<T, D>;
-  constexpr int kKeys = Memory::kKeys, kWarps = Memory::kWarps, kQueries = Memory::kQueries;
+  constexpr int M = Memory::M, kKeys = Memory::kKeys, kWarps = Memory::kWarps, kQueries = Memory::kQueries;
   const AttentionProblem& problem = x.problem;
   const int h = int(device::block_index().x), block = out.raised_by[h];
   if (block < 0) return;
   const int blocks = (problem.queries + kQueries - 1) / kQueries, b = block / blocks;
   const int warp = int(device::thread_index().x) / device::kWarp, lane = int(device::lane());
-  const int first_row = block % blocks * kQueries + warp * kWarpRows, column = lane % 4 * 2;
-  load_rows<D>(Memory::queries(), x.queries(b, h), block % blocks * kQueries, kQueries);
-  const WarpView view(problem, b, first_row);
-  const KeyInterval seen = joined_over_block<kWarps>(view.any, Memory::template small<int>());
+  const int first_row = block % blocks * kQueries + warp * Memory::kRows, column = lane % 4 * 2;
+  load_rows<D, kQueries, Memory::kThreads>(Memory::queries(), x.queries(b, h), block % blocks * kQueries);
+  const OwnRows<T, D, M, false> queries(Memory::queries_of_warp());
+  const WarpView warp_view(problem, b, first_row, M);
+  const KeyInterval seen = joined_over_block<kWarps>(warp_view.any, Memory::template small<int>());
   Found found;
   for (int first_key = seen.begin / kKeys * kKeys; first_key < seen.end; first_key += kKeys) {
     device::sync_threads();  // nobody uses the last tile any more
-    load_rows<D>(Memory::keys(0), x.keys(b, h), first_key, kKeys);
+    load_rows<D, kKeys, Memory::kThreads>(Memory::keys(0), x.keys(b, h), first_key);
     device::commit_copies();
     device::wait_copies<0>();
     device::sync_threads();
-    float s[kKeys / 8][4];
+    float s[M][kKeys / 8][4];
     clear(s);
-    add_rows_product<D>(s, Memory::queries() + warp * kWarpRows * kTileStride<T, D>, Memory::keys(0));
+    add_rows_product<D>(s, queries, Memory::keys(0));
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n)
+    for (int m = 0; m < M; ++m) {
+      const LaneView view(problem, b, first_row + kWarpRows * m);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = first_key + column + 8 * n + i % 2, row = first_row + lane / 4 + 8 * (i / 2);
-        const int64_t from_first =
-            (int64_t(b) << LogitPlace::kSequenceShift) + (int64_t(row) << LogitPlace::kKeyBits) + key;
-        if (view.row[i / 2].holds(key)) found.join({fabsf(s[n][i] * problem.scale[h]), out.first - from_first});
-      }
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int key = first_key + column + 8 * n + i % 2, row = first_row + kWarpRows * m + lane / 4 + 8 * (i / 2);
+          const int64_t from_first =
+              (int64_t(b) << LogitPlace::kSequenceShift) + (int64_t(row) << LogitPlace::kKeyBits) + key;
+          if (view.row[i / 2].holds(key)) found.join({fabsf(s[m][n][i] * problem.scale[h]), out.first - from_first});
+        }
+    }
   }
   for (unsigned bits = 1; bits < device::kWarp; bits *= 2)
     found.join({device::shuffle_xor(found.logit, bits), device::shuffle_xor(found.place, bits)});
@@ -336,7 +341,8 @@ void run_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
   int* raised_by = outputs.place.defined() ? reinterpret_cast<int*>(x.largest + count) : nullptr;
   if (options.want_entropy) x.entropy = reinterpret_cast<double*>(partial);
   const cudaStream_t stream = keel::cuda::current_stream(device);
-  launch(forward<T, D>, unsigned(count), Memory::kThreads, Memory::kBytes, stream, x);
+  launch(options.want_entropy ? forward<T, D, true> : forward<T, D, false>, unsigned(count), Memory::kThreads,
+         Memory::kBytes, stream, x);
   join_blocks({at<float>(outputs.largest_logit), options.want_entropy ? at<float>(outputs.entropy) : nullptr, x.largest,
                x.entropy, x.problem.heads, int(per_head), raised_by},
               stream);

@@ -92,17 +92,16 @@ __device__ __forceinline__ KeyInterval visible(const AttentionProblem& problem, 
   return keys.empty() ? KeyInterval{} : keys;
 }
 
-// The rows of a lane, l / 4 and l / 4 + 8 from `first_row` on, and what the warp's 16 rows see: some of `any`, all of
-// `all`.
+// What a warp's 16 M rows from `first_row` on see: some of `any`, all of `all`.
 struct WarpView {
-  KeyInterval row[2], any, all;
+  KeyInterval any, all{0, INT_MAX};
 
-  __device__ WarpView(const AttentionProblem& problem, int b, int first_row) {
-    const int own = first_row + int(device::lane()) / 4;
-    row[0] = visible(problem, b, own);
-    row[1] = visible(problem, b, own + 8);
-    any = {least(row[0].begin, row[1].begin), greatest(row[0].end, row[1].end)};
-    all = {greatest(row[0].begin, row[1].begin), least(row[0].end, row[1].end)};
+  __device__ WarpView(const AttentionProblem& problem, int b, int first_row, int M) {
+    for (int row = int(device::lane()) / 4; row < kWarpRows * M; row += 8) {
+      const KeyInterval own = visible(problem, b, first_row + row);
+      any = {least(any.begin, own.begin), greatest(any.end, own.end)};
+      all = {greatest(all.begin, own.begin), least(all.end, own.end)};
+    }
 #pragma unroll
     for (unsigned bits = 4; bits < 32; bits *= 2) {
       any.begin = least(any.begin, device::shuffle_xor(any.begin, bits));
@@ -110,6 +109,18 @@ struct WarpView {
       all.begin = greatest(all.begin, device::shuffle_xor(all.begin, bits));
       all.end = least(all.end, device::shuffle_xor(all.end, bits));
     }
+  }
+};
+
+// The rows 16 m + l / 4 + 8 i of a lane, i = 0 and 1.
+struct LaneView {
+  KeyInterval row[2];
+
+  LaneView() = default;
+  __device__ LaneView(const AttentionProblem& problem, int b, int first_row) {
+    const int own = first_row + int(device::lane()) / 4;
+    row[0] = visible(problem, b, own);
+    row[1] = visible(problem, b, own + 8);
   }
 };
 
@@ -142,7 +153,7 @@ __device__ bool block_all(bool holds, int* shared) {
 constexpr float kLog2E = 1.44269504088896341f;
 
 __device__ __forceinline__ float exponential(float x) {
-  return exp2f(x * kLog2E);
+  return device::fast_exp2(x * kLog2E);
 }
 
 // A product's 0 * NaN would carry a value that is not finite to rows that do not see it. Kernels therefore look at
@@ -157,6 +168,19 @@ __device__ void mark_bad_rows(T* first, T* second, int rows, int* bad) {
     bad[row] = poison != 0;  // NaN
     for (int j = 0; j < D && bad[row]; ++j) a[j] = b[j] = from_float<T>(0);
   }
+}
+
+// NaN for every score with a marked column.
+template <int M, int N>
+__device__ __forceinline__ void poison_columns(float (&s)[M][N][4], const int* bad) {
+  const int column = int(device::lane()) % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (bad[8 * n + i % 2 + column]) s[m][n][i] = NAN;
 }
 
 // The second stage of sums per head: largest[h] = max(itself, largest of the blocks), sum[h] += their sum, always in

@@ -1,20 +1,22 @@
 // Tiles of attention on a GPU: rows of one head in shared memory, and the two products of FlashAttention-2 (Dao 2023)
-// by one warp, which owns 16 rows of the result. bf16 multiplies by tensor cores, fp32 by plain FMA with the sums in
+// by one warp, which owns 16 M rows of the result. bf16 multiplies by tensor cores, fp32 by plain FMA with the sums in
 // the same places. Only attention's .cu files include it.
 //
-// Sums [16, 8 N] of a warp lie as mma.sync leaves them: sums[n][2 i + j] of lane l is row l / 4 + 8 i, column
-// 8 n + 2 (l % 4) + j.
+// Sums [16 M, 8 N] of a warp lie as mma.sync leaves them: sums[m][n][2 i + j] of lane l is row 16 m + l / 4 + 8 i,
+// column 8 n + 2 (l % 4) + j.
 #pragma once
 
+#include <device/math.h>
 #include <device/matrix.h>
 
+#include <bit>
 #include <cstring>
 
 #include "framework/ops/kernel.h"
 
 namespace keel::ops::cuda {
 
-constexpr int kWarpRows = 16;
+constexpr int kWarpRows = 16;  // of an mma; a warp owns M times as many
 
 // Rows in shared memory are 16 bytes longer than D elements: ldmatrix then meets every bank once, for each D in use.
 template <class T, int D>
@@ -55,26 +57,42 @@ struct RowSink {
   bool wide;
 };
 
-// Starts to bring rows [first, first + count) to shared memory, zeros where there are none; all threads of the block
-// call. Complete after wait_copies and a barrier.
-template <int D, class T>
-__device__ void load_rows(T* to, const RowSource<T>& from, int first, int count) {
-  constexpr int kPart = 16 / sizeof(T), kParts = D / kPart;
-  for (int i = int(device::thread_index().x); i < count * kParts; i += int(device::block_size().x)) {
-    const int row = i / kParts, column = i % kParts * kPart;
-    T* at = to + row * kTileStride<T, D> + column;
-    const bool inside = first + row < from.rows && column < from.columns;
-    const T* source = inside ? from.data + (first + row) * from.stride + column : from.data;
-    if (from.wide) {
-      device::copy_async(at, source, inside ? 16 : 0);
-    } else {
-      for (int j = 0; j < kPart; ++j) at[j] = inside && column + j < from.columns ? source[j] : from_float<T>(0);
-    }
+template <int n>
+constexpr int kPowerFrom = int(std::bit_ceil(unsigned(n)));
+
+// Starts to bring rows [first, first + kCount) to shared memory, zeros where there are none; all kThreads of the block
+// call. Complete after wait_copies and a barrier. A power of two of neighbouring threads takes a row, so that a thread
+// keeps its columns.
+template <int D, int kCount, int kThreads, class T>
+__device__ __forceinline__ void load_rows(T* to, const RowSource<T>& from, int first) {
+  constexpr int kPart = 16 / sizeof(T), kParts = D / kPart, kLanes = kPowerFrom<kParts>;
+  constexpr int kRows = kThreads / kLanes;
+  static_assert(kThreads % kLanes == 0 && kCount % kRows == 0);
+  const int column = int(device::thread_index().x) % kLanes * kPart;
+  int row = int(device::thread_index().x) / kLanes;
+  if (column >= D) return;
+  to += row * kTileStride<T, D> + column;
+  row += first;
+  if (from.wide) {
+    const T* source = from.data + row * from.stride + column;
+    const int64_t step = kRows * from.stride;
+    const int rows = column < from.columns ? from.rows : 0;
+#pragma unroll
+    for (int i = 0; i < kCount / kRows; ++i, row += kRows, source += step)
+      device::copy_async(to + i * kRows * kTileStride<T, D>, source, row < rows ? 16 : 0);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < kCount / kRows; ++i, row += kRows)
+#pragma unroll 1
+      for (int j = 0; j < kPart; ++j) {
+        const bool inside = row < from.rows && column + j < from.columns;
+        to[i * kRows * kTileStride<T, D> + j] = inside ? from.data[row * from.stride + column + j] : from_float<T>(0);
+      }
   }
 }
 
-// The first rows of a warp's 16 in shared memory to a tensor. Wide and narrow rows have a loop each: in one, nvcc makes
-// narrow stores of both. 128 bits are one number: of four, nvcc makes four stores where D is a power of two.
+// The first rows of a warp's own in shared memory to a tensor. Wide and narrow rows have a loop each: in one, nvcc
+// makes narrow stores of both. 128 bits are one number: of four, nvcc makes four stores where D is a power of two.
 template <int D, class T>
 __device__ void store_rows(const RowSink<T>& to, const T* own) {
   using Bits128 = unsigned __int128;
@@ -110,7 +128,7 @@ __device__ __forceinline__ void put_pair(float* to, float first, float second) {
   device::store_vector(to, float2{first, second});
 }
 
-// sums[n][2 i + j] times factor[i] to a warp's 16 rows in shared memory.
+// sums[n][2 i + j] times factor[i] to 16 rows in shared memory.
 template <int D, class T>
 __device__ void put_rows(T* own, const float (&sums)[D / 8][4], const float (&factor)[2]) {
   const int lane = int(device::lane());
@@ -122,54 +140,104 @@ __device__ void put_rows(T* own, const float (&sums)[D / 8][4], const float (&fa
       put_pair(at + 8 * i * kTileStride<T, D> + 8 * n, sums[n][2 * i] * factor[i], sums[n][2 * i + 1] * factor[i]);
 }
 
-// sums [16, 8 N] += a [16, D] b [8 N, D]^T, both in shared memory.
-template <int D, int N>
-__device__ __forceinline__ void add_rows_product(float (&sums)[N][4], const __nv_bfloat16* a, const __nv_bfloat16* b) {
+// A warp's own rows [16 M, D] in shared memory, as the first factor of products. bf16: their fragments stay in
+// registers where `kKept`; else each product loads them again.
+template <class T, int D, int M, bool kKept>
+struct OwnRows {
+  static_assert(M == 1 && !kKept, "fp32 has no fragments");
+  const T* rows;
+
+  __device__ explicit OwnRows(const T* of_warp) : rows(of_warp) {}
+};
+template <int D, int M, bool kKept>
+struct OwnRows<__nv_bfloat16, D, M, kKept> {
+  static constexpr int kStride = kTileStride<__nv_bfloat16, D>;
+  const __nv_bfloat16* rows;
+  uint32_t kept[kKept ? D / 16 : 1][M][4];
+
+  // With `kKept` the rows are there already.
+  __device__ explicit OwnRows(const __nv_bfloat16* of_warp)
+      : rows(of_warp + int(device::lane()) % 16 * kStride + int(device::lane()) / 16 * 8) {
+    if constexpr (kKept) {
+#pragma unroll
+      for (int k = 0; k < D / 16; ++k)
+#pragma unroll
+        for (int m = 0; m < M; ++m) device::load_matrices(kept[k][m], rows + 16 * m * kStride + 16 * k);
+    }
+  }
+  // Columns [16 k, 16 k + 16) of each 16 rows.
+  __device__ __forceinline__ void get(uint32_t (&fragments)[M][4], int k) const {
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      if constexpr (kKept) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) fragments[m][i] = kept[k][m][i];
+      } else {
+        device::load_matrices(fragments[m], rows + 16 * m * kStride + 16 * k);
+      }
+    }
+  }
+};
+
+// sums [16 M, 8 N] += a [16 M, D] b [8 N, D]^T, both in shared memory. Each fragment of b serves all M.
+template <int D, int M, int N, bool kKept>
+__device__ __forceinline__ void add_rows_product(float (&sums)[M][N][4], const OwnRows<__nv_bfloat16, D, M, kKept>& a,
+                                                 const __nv_bfloat16* b) {
   constexpr int kStride = kTileStride<__nv_bfloat16, D>;
   const int row = int(device::lane()) % 8, low = int(device::lane()) / 8 % 2 * 8, high = int(device::lane()) / 16 * 8;
-  a += (row + low) * kStride + high;
   b += (row + high) * kStride + low;
 #pragma unroll
-  for (int k = 0; k < D; k += 16) {
-    uint32_t of_a[4];
-    device::load_matrices(of_a, a + k);
+  for (int k = 0; k < D / 16; ++k) {
+    uint32_t of_a[M][4];
+    a.get(of_a, k);
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
       uint32_t of_b[4];
-      device::load_matrices(of_b, b + 8 * n * kStride + k);
-      device::multiply_add(sums[n], of_a, {of_b[0], of_b[1]});
-      device::multiply_add(sums[n + 1], of_a, {of_b[2], of_b[3]});
+      device::load_matrices(of_b, b + 8 * n * kStride + 16 * k);
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        device::multiply_add(sums[m][n], of_a[m], {of_b[0], of_b[1]});
+        device::multiply_add(sums[m][n + 1], of_a[m], {of_b[2], of_b[3]});
+      }
     }
   }
 }
 
-// out [16, D] += p [16, 8 N] b [8 N, D]; p in registers, rounded to bf16, b in shared memory.
-template <int D, int N>
-__device__ __forceinline__ void add_columns_product(float (&out)[D / 8][4], const float (&p)[N][4],
+// out [16 M, D] += p [16 M, 8 N] b [8 N, D]; p in registers, rounded to bf16, b in shared memory.
+template <int D, int M, int N>
+__device__ __forceinline__ void add_columns_product(float (&out)[M][D / 8][4], const float (&p)[M][N][4],
                                                     const __nv_bfloat16* b) {
   constexpr int kStride = kTileStride<__nv_bfloat16, D>;
   const int row = int(device::lane()) % 16, high = int(device::lane()) / 16 * 8;
   b += row * kStride + high;
 #pragma unroll
   for (int k = 0; k < N; k += 2) {
-    const uint32_t of_p[4] = {packed(p[k][0], p[k][1]), packed(p[k][2], p[k][3]), packed(p[k + 1][0], p[k + 1][1]),
-                              packed(p[k + 1][2], p[k + 1][3])};
+    uint32_t of_p[M][4];
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) of_p[m][i] = packed(p[m][k + i / 2][i % 2 * 2], p[m][k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
     for (int n = 0; n < D / 8; n += 2) {
       uint32_t of_b[4];
       device::load_matrices_transposed(of_b, b + 8 * k * kStride + 8 * n);
-      device::multiply_add(out[n], of_p, {of_b[0], of_b[1]});
-      device::multiply_add(out[n + 1], of_p, {of_b[2], of_b[3]});
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        device::multiply_add(out[m][n], of_p[m], {of_b[0], of_b[1]});
+        device::multiply_add(out[m][n + 1], of_p[m], {of_b[2], of_b[3]});
+      }
     }
   }
 }
 
-// The same in fp32.
+// The same in fp32, 16 rows.
 template <int D, int N>
-__device__ __forceinline__ void add_rows_product(float (&sums)[N][4], const float* a, const float* b) {
+__device__ __forceinline__ void add_rows_product(float (&of_rows)[1][N][4], const OwnRows<float, D, 1, false>& own,
+                                                 const float* b) {
   constexpr int kStride = kTileStride<float, D>;
   const int lane = int(device::lane());
-  a += lane / 4 * kStride;
+  auto& sums = of_rows[0];
+  const float* a = own.rows + lane / 4 * kStride;
   b += lane % 4 * 2 * kStride;
   for (int k = 0; k < D; ++k) {
     const float of_a[2] = {a[k], a[8 * kStride + k]};
@@ -180,9 +248,12 @@ __device__ __forceinline__ void add_rows_product(float (&sums)[N][4], const floa
   }
 }
 template <int D, int N>
-__device__ __forceinline__ void add_columns_product(float (&out)[D / 8][4], const float (&p)[N][4], const float* b) {
+__device__ __forceinline__ void add_columns_product(float (&of_rows)[1][D / 8][4], const float (&p_of_rows)[1][N][4],
+                                                    const float* b) {
   constexpr int kStride = kTileStride<float, D>;
   const int lane = int(device::lane());
+  auto& out = of_rows[0];
+  const auto& p = p_of_rows[0];
   b += lane % 4 * 2;
 #pragma unroll
   for (int n = 0; n < N; ++n)
@@ -202,20 +273,24 @@ __device__ __forceinline__ void add_columns_product(float (&out)[D / 8][4], cons
     }
 }
 
-template <int N>
-__device__ __forceinline__ void clear(float (&sums)[N][4]) {
+template <int M, int N>
+__device__ __forceinline__ void clear(float (&sums)[M][N][4]) {
 #pragma unroll
-  for (int n = 0; n < N; ++n)
+  for (int m = 0; m < M; ++m)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
 }
-template <int N>
-__device__ __forceinline__ bool all_finite(const float (&sums)[N][4]) {
+template <int M, int N>
+__device__ __forceinline__ bool all_finite(const float (&sums)[M][N][4]) {
   float poison = 0;
 #pragma unroll
-  for (int n = 0; n < N; ++n)
+  for (int m = 0; m < M; ++m)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) poison += sums[n][i] * 0;
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) poison += sums[m][n][i] * 0;
   return poison == 0;
 }
 

@@ -4,35 +4,45 @@
 
 // Bytes from and to memory, T tokens, d features, activations of 2 bytes, scope head:
 //   forward   reads x, writes out:          4 T (H + G) d
-//   backward  reads x and dy, writes dx:    6 T (H + G) d, + 8 (T / 128) (H + G) d for gains (1 %)
+//   backward  reads x and dy, writes dx:    6 T (H + G) d, + 8 (T / 128) (H + G) d for gains (1 %, less where heads
+//             share them)
 // and once per token, not per head, 4 rotated + 4 for the rotation. Scope full adds the statistics' pass (2 T (H + G)
 // d) and the sums' (4), which the exchange between ranks separates from the others.
 //
-// A block takes 128 tokens and a few heads, one head after the other: the gains and their gradients stay in registers,
-// and the tokens' angles in the first-level cache.
+// A block takes some tokens and a few heads of one side, one head after the other: the gains and their gradients stay
+// in registers, and the angles of 32 tokens in the first-level cache. Backward takes 128: each block leaves gains'
+// gradients.
 namespace keel::ops::cuda {
 namespace {
 
-constexpr int kTokens = 128;  // of a block
+constexpr int kForwardTokens = 32, kTokens = 128;  // of a block
 constexpr int kMostHeads = 8;
 
 // f(token, whether it exists) for the block's tokens, a row for each; all lanes of a warp take the same turns.
-template <class F>
+template <int Tokens, class F>
 __device__ __forceinline__ void for_tokens(const QkPass& pass, const QkLane& at, const F& f) {
-  const int64_t first = int64_t(device::block_index().x) * kTokens;
-  const int64_t last = first + kTokens < pass.tokens ? first + kTokens : pass.tokens;
+  const int64_t first = int64_t(device::block_index().x) * Tokens;
+  const int64_t last = first + Tokens < pass.tokens ? first + Tokens : pass.tokens;
   for (int64_t start = first; start < last; start += int(device::block_size().x) / pass.lanes) {
     const int64_t token = start + at.row;
     f(token < last ? token : last - 1, token < last);
   }
 }
 
-// f(head) for the block's heads.
-template <class F>
-__device__ __forceinline__ void for_heads(const QkPass& pass, int heads, const F& f) {
-  const int first = int(device::block_index().y) * heads;
-  for (int head = first; head < first + heads && head < pass.all_heads(); ++head) f(head);
-}
+// A block's heads [first, last), one of the groups that `heads` make of each side.
+struct QkGroup {
+  int side, number, first, last;
+
+  __device__ QkGroup(const QkPass& pass, int heads) {
+    const int groups_of_q = (pass.sides[0].heads + heads - 1) / heads;
+    number = int(device::block_index().y);
+    side = number < groups_of_q ? 0 : 1;
+    if (side == 1) number -= groups_of_q;
+    const int begin = side == 0 ? 0 : pass.sides[0].heads, end = begin + pass.sides[side].heads;
+    first = begin + number * heads;
+    last = first + heads < end ? first + heads : end;
+  }
+};
 
 template <class T>
 __device__ __forceinline__ float cast_to(float value, const QkPass& pass) {
@@ -42,11 +52,12 @@ __device__ __forceinline__ float cast_to(float value, const QkPass& pass) {
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads, N == 1 ? 1 : 3) forward_rows(QkPass pass, int heads) {
   const QkLane at(pass);
-  for_heads(pass, heads, [&](int head) {
+  const QkGroup group(pass, heads);
+  for (int head = group.first; head < group.last; ++head) {
     const QkHead of(head, pass);
     const QkSide& side = pass.sides[of.side];
     const QkValues<N> gain = gains_of<N>(side, of.own, pass, at);
-    for_tokens(pass, at, [&](int64_t token, bool exists) {
+    for_tokens<kForwardTokens>(pass, at, [&](int64_t token, bool exists) {
       QkValues<N> x = load_row<N>(x_row<T>(pass, token, head), pass, at);
       if (pass.after_rope) rotate<false>(x, token, pass, at);
       const QkNormalizer normalizer = row_normalizer(x, token, of.side, pass, at);
@@ -58,12 +69,12 @@ __global__ void __launch_bounds__(kThreads, N == 1 ? 1 : 3) forward_rows(QkPass 
       if (!pass.after_rope) rotate<false>(x, token, pass, at);
       if (exists) store_row(static_cast<T*>(side.out) + dense_row(side, pass, token, of.own), x, pass, at);
     });
-  });
+  }
 }
 
-// Leaves the block's sum of a head's gain gradients in pass.d_gain. `shared` holds [warps, d].
+// Leaves the block's sum of gain gradients in a row of pass.d_gain. `shared` holds [warps, d].
 template <int N>
-__device__ __forceinline__ void leave_gain_gradient(const QkValues<N>& d_gain, int head, const QkPass& pass,
+__device__ __forceinline__ void leave_gain_gradient(const QkValues<N>& d_gain, int row, const QkPass& pass,
                                                     const QkLane& at) {
   float* shared = device::shared_memory<float>();
   const int warp = int(device::thread_index().x) / device::kWarp;
@@ -77,7 +88,7 @@ __device__ __forceinline__ void leave_gain_gradient(const QkValues<N>& d_gain, i
       for (int i = 0; i < N; ++i) sum.of[turn][half][i] = sum_over_rows(sum.of[turn][half][i], pass);
   if (at.row_of_warp == 0) store_row(shared + warp * pass.d, sum, pass, at);
   device::sync_threads();
-  float* out = pass.d_gain + (int64_t(device::block_index().x) * pass.all_heads() + head) * pass.d;
+  float* out = pass.d_gain + (int64_t(device::block_index().x) * pass.gain_rows() + row) * pass.d;
   for (int i = int(device::thread_index().x); i < pass.d; i += int(device::block_size().x)) {
     float total = 0;
     for (int other = 0; other < int(device::block_size().x) / device::kWarp; ++other)
@@ -89,13 +100,14 @@ __device__ __forceinline__ void leave_gain_gradient(const QkValues<N>& d_gain, i
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads, N == 1 ? 1 : 2) backward_rows(QkPass pass, int heads) {
   const QkLane at(pass);
+  const QkGroup group(pass, heads);
   const bool layer = pass.kind == QkNormKind::layer;
-  for_heads(pass, heads, [&](int head) {
+  QkValues<N> d_gain;
+  for (int head = group.first; head < group.last; ++head) {
     const QkHead of(head, pass);
     const QkSide& side = pass.sides[of.side];
     const QkValues<N> gain = gains_of<N>(side, of.own, pass, at);
-    QkValues<N> d_gain;
-    for_tokens(pass, at, [&](int64_t token, bool exists) {
+    for_tokens<kTokens>(pass, at, [&](int64_t token, bool exists) {
       auto [x, g] = QkRow<T, N>(pass, of, token, head, at);
       const QkNormalizer normalizer = row_normalizer(x, token, of.side, pass, at);
       for_pieces<N>(pass, at, [&](int turn, int half, int) {
@@ -120,23 +132,28 @@ __global__ void __launch_bounds__(kThreads, N == 1 ? 1 : 2) backward_rows(QkPass
       if (pass.after_rope) rotate<true>(x, token, pass, at);
       if (exists) store_row(static_cast<T*>(pass.dx) + token * pass.dx_stride + head * pass.d, x, pass, at);
     });
-    if (side.weight) leave_gain_gradient(d_gain, head, pass, at);
-  });
+    const bool shared = side.weight_stride == 0;
+    if (!side.weight || (shared && head + 1 < group.last)) continue;
+    leave_gain_gradient(d_gain, (of.side == 0 ? 0 : pass.sides[0].gain_rows) + (shared ? group.number : of.own), pass,
+                        at);
+    d_gain = {};
+  }
 }
 
 // partial [blocks of tokens, heads] = sum x^2 of the block's tokens.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) head_squares(double* partial, QkPass pass, int heads) {
   const QkLane at(pass);
-  for_heads(pass, heads, [&](int head) {
+  const QkGroup group(pass, heads);
+  for (int head = group.first; head < group.last; ++head) {
     double own = 0;
-    for_tokens(pass, at, [&](int64_t token, bool exists) {
+    for_tokens<kTokens>(pass, at, [&](int64_t token, bool exists) {
       const float squares = second_moment(load_row<N>(x_row<T>(pass, token, head), pass, at), 0, pass, at);
       if (exists && at.lane == 0) own += double(squares);
     });
     own = block_sum(own, device::shared_memory<double>());
     if (device::thread_index().x == 0) partial[int64_t(device::block_index().x) * pass.all_heads() + head] = own;
-  });
+  }
 }
 
 struct MeanSquares {
@@ -156,32 +173,39 @@ __global__ void __launch_bounds__(kThreads) add_squares(MeanSquares out, const d
 
 // --- the host's side ----------------------------------------------------------------------------------------------
 
-int64_t token_blocks(const QkPass& pass) {
-  return (pass.tokens + kTokens - 1) / kTokens;
+int64_t token_blocks(const QkPass& pass, int tokens) {
+  return (pass.tokens + tokens - 1) / tokens;
 }
 
-// Heads for a block: as many as leave each multiprocessor four blocks.
-int heads_per_block(Device device, const QkPass& pass) {
-  const int64_t blocks = token_blocks(pass) * pass.all_heads();
-  return int(std::clamp<int64_t>(blocks / (int64_t(keel::cuda::multiprocessors(device)) * 4), 1, kMostHeads));
+// Heads for a block: as many as leave each multiprocessor 16 blocks, so that the last ones find few multiprocessors
+// idle.
+int heads_per_block(Device device, const QkPass& pass, int tokens) {
+  const int64_t blocks = token_blocks(pass, tokens) * pass.all_heads();
+  return int(std::clamp<int64_t>(blocks / (int64_t(keel::cuda::multiprocessors(device)) * 16), 1, kMostHeads));
 }
 
-dim3 grid_of(const QkPass& pass, int heads) {
-  return dim3(unsigned(token_blocks(pass)), unsigned((pass.all_heads() + heads - 1) / heads));
+int groups_of(const QkSide& side, int heads) {
+  return (side.heads + heads - 1) / heads;
 }
 
-// No more than a row for each token.
-unsigned threads_of(const QkPass& pass) {
-  const int64_t wanted = (pass.tokens * pass.lanes + device::kWarp - 1) / device::kWarp * device::kWarp;
+dim3 grid_of(const QkPass& pass, int heads, int tokens) {
+  return dim3(unsigned(token_blocks(pass, tokens)),
+              unsigned(groups_of(pass.sides[0], heads) + groups_of(pass.sides[1], heads)));
+}
+
+// No more than a row for each token of a block.
+unsigned threads_of(const QkPass& pass, int tokens) {
+  const int64_t rows = std::min<int64_t>(pass.tokens, tokens);
+  const int64_t wanted = (rows * pass.lanes + device::kWarp - 1) / device::kWarp * device::kWarp;
   return unsigned(std::clamp<int64_t>(wanted, device::kWarp, kThreads));
 }
 
-// What adds up to a side's weight gradient: a row for each head where they share the weight.
+// What adds up to a side's weight gradient: all rows where heads share the weight.
 PartialColumns gain_sums(Tensor d_weight, const QkPass& pass, int side) {
   if (!d_weight.defined()) return {};
   const QkSide& own = pass.sides[side];
-  const float* partial = pass.d_gain + (side == 0 ? 0 : pass.sides[0].heads * pass.d);
-  return {at<float>(d_weight), partial, int(d_weight.elements()), own.weight_stride == 0 ? own.heads : 1, pass.d};
+  const float* partial = pass.d_gain + (side == 0 ? 0 : pass.sides[0].gain_rows * pass.d);
+  return {at<float>(d_weight), partial, int(d_weight.elements()), own.weight_stride == 0 ? own.gain_rows : 1, pass.d};
 }
 
 }  // namespace
@@ -193,9 +217,9 @@ void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& in
   all.sides[0].out = q_out.data();
   all.sides[1].out = k_out.data();
   const auto run = [&]<class T, int N>(const QkPass& pass) {
-    const int heads = heads_per_block(q_out.device(), pass);
-    launch(forward_rows<T, N>, grid_of(pass, heads), threads_of(pass), 0, keel::cuda::current_stream(q_out.device()),
-           pass, heads);
+    const int heads = heads_per_block(q_out.device(), pass, kForwardTokens);
+    launch(forward_rows<T, N>, grid_of(pass, heads, kForwardTokens), threads_of(pass, kForwardTokens), 0,
+           keel::cuda::current_stream(q_out.device()), pass, heads);
   };
   dispatch_rows(all, run, inputs.qkv, q_out, k_out, inputs.q_weight, inputs.k_weight, inputs.rope);
 }
@@ -213,20 +237,24 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
   all.dx = d_qkv.data();
   all.dx_stride = d_qkv.stride(0);
   const bool weights = inputs.q_weight.defined() || inputs.k_weight.defined();
-  const int block_stride = all.all_heads() * all.d;
+  const int heads = heads_per_block(device, all, kTokens);
+  for (QkSide& side : all.sides) side.gain_rows = side.weight_stride == 0 ? groups_of(side, heads) : side.heads;
+  const int64_t blocks = token_blocks(all, kTokens);
+  const int block_stride = all.gain_rows() * all.d;
   if (weights)
-    all.d_gain = reinterpret_cast<float*>(
-        keel::cuda::workspace(device, token_blocks(all) * block_stride * int64_t(sizeof(float))));
+    all.d_gain =
+        reinterpret_cast<float*>(keel::cuda::workspace(device, blocks * block_stride * int64_t(sizeof(float))));
   const cudaStream_t stream = keel::cuda::current_stream(device);
   const auto run = [&]<class T, int N>(const QkPass& pass) {
-    const int heads = heads_per_block(device, pass);
-    const size_t shared_bytes = weights ? threads_of(pass) / device::kWarp * size_t(pass.d) * sizeof(float) : 0;
-    launch(backward_rows<T, N>, grid_of(pass, heads), threads_of(pass), shared_bytes, stream, pass, heads);
+    const size_t shared_bytes =
+        weights ? threads_of(pass, kTokens) / device::kWarp * size_t(pass.d) * sizeof(float) : 0;
+    launch(backward_rows<T, N>, grid_of(pass, heads, kTokens), threads_of(pass, kTokens), shared_bytes, stream, pass,
+           heads);
   };
   dispatch_rows(all, run, inputs.qkv, dq_out, dk_out, d_qkv, inputs.q_weight, inputs.k_weight, inputs.rope);
   if (!weights) return;
-  add_partial_columns(gain_sums(gradients.d_q_weight, all, 0), gain_sums(gradients.d_k_weight, all, 1),
-                      token_blocks(all), block_stride, device);
+  add_partial_columns(gain_sums(gradients.d_q_weight, all, 0), gain_sums(gradients.d_k_weight, all, 1), blocks,
+                      block_stride, device);
 }
 
 void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options) {
@@ -235,13 +263,13 @@ void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOp
   QkNormRopeOptions plain = options;
   plain.rotated = 0;
   const QkPass all = pass_of({qkv, {}, {}, {}, {}}, plain);
-  const int64_t blocks = token_blocks(all);
+  const int64_t blocks = token_blocks(all, kTokens);
   double* partial =
       reinterpret_cast<double*>(keel::cuda::workspace(device, blocks * all.all_heads() * int64_t(sizeof(double))));
   const auto run = [&]<class T, int N>(const QkPass& pass) {
-    const int heads = heads_per_block(device, pass);
-    launch(head_squares<T, N>, grid_of(pass, heads), threads_of(pass),
-           threads_of(pass) / device::kWarp * sizeof(double), stream, partial, pass, heads);
+    const int heads = heads_per_block(device, pass, kTokens);
+    launch(head_squares<T, N>, grid_of(pass, heads, kTokens), threads_of(pass, kTokens),
+           threads_of(pass, kTokens) / device::kWarp * sizeof(double), stream, partial, pass, heads);
   };
   dispatch_rows(all, run, qkv);
   const MeanSquares out{at<float>(q), at<float>(k), int(options.heads), int(options.kv_heads),

@@ -21,6 +21,7 @@ struct QkSide {
   const void* dy = nullptr;
   const float* weight = nullptr;
   int weight_stride = 0;  // between heads: 0 (shared) or d
+  int gain_rows = 0;      // of d_gain, by a block of tokens: one for each head or, where they share, group of heads
   float width = 0;        // N: how many features share a statistic, over all ranks
   float replicas = 1;     // R: how many ranks hold a copy of these heads
 };
@@ -46,10 +47,11 @@ struct QkPass {
   const float* statistics = nullptr;  // combined over ranks, scope full: [tokens, columns]
   const float* sums = nullptr;        // as above
   int columns = 0;                    // 2 or 4
-  float* d_gain = nullptr;            // [blocks of tokens, heads of both sides, d]
+  float* d_gain = nullptr;            // [blocks of tokens, gain_rows of both sides, d]
   QkSide sides[2];                    // q, k
 
   __host__ __device__ int all_heads() const { return sides[0].heads + sides[1].heads; }
+  __host__ __device__ int gain_rows() const { return sides[0].gain_rows + sides[1].gain_rows; }
 };
 
 // How often a lane turns to the next pair of pieces.

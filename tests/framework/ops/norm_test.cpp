@@ -100,6 +100,18 @@ TEST(Norm, RandomShapesEqualTheReference) {
       }
 }
 
+// GPUs keep rows in registers up to some width, and read wider ones again.
+TEST(Norm, WideRowsEqualTheReference) {
+  for (int64_t width : {4096, 4104, 8192, 8200, 20000, 20001})
+    for (DType activation : {DType::f32, DType::bf16})
+      for (NormKind kind : {NormKind::rms, NormKind::layer}) {
+        Case c{3, width, activation, activation, {}};
+        c.options.kind = kind;
+        c.bias = kind == NormKind::layer;
+        expect_like_reference(c, uint64_t(width));
+      }
+}
+
 TEST(Norm, SumMayLieOverTheResidual) {
   Case c{5, 33, DType::f32, DType::bf16, {}};
   Call apart(c, 7), together(c, 7);

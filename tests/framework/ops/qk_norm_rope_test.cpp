@@ -92,6 +92,16 @@ TEST(QkNormRope, RandomShapesEqualTheReference) {
     for (DType dtype : {DType::f32, DType::bf16}) expect_like_reference(random_case(dtype, seed));
 }
 
+// So many that a block of a GPU takes several heads, and the last ones of a side are fewer.
+TEST(QkNormRope, GroupsOfHeadsEqualTheReference) {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (auto weights : {Weights::shared, Weights::per_head}) {
+      QkNormRopeOptions options;
+      options.rotated = 16;
+      expect_like_reference(make_case({700, 20, 5, 16}, dtype, options, weights, 77));
+    }
+}
+
 // Full width over 2 and 4 ranks, among them one KV head on two or four ranks.
 TEST(QkNormRope, RanksThatCombineTheirSumsEqualOneRank) {
   uint64_t seed = 5000;
