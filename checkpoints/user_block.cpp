@@ -57,7 +57,7 @@ uint32_t crc_outside(const io::Descriptor& file, const Header& header, const std
 // The block as it lies in the file: header, ranges, zeros.
 std::string block_of(Header header, const std::vector<ByteRange>& ranges) {
   std::string block(header.block_bytes, '\0');
-  std::memcpy(block.data() + sizeof header, ranges.data(), ranges.size() * sizeof(ByteRange));
+  std::ranges::copy(std::as_bytes(std::span(ranges)), std::as_writable_bytes(std::span(block)).begin() + sizeof header);
   header.block_crc = 0;
   std::memcpy(block.data(), &header, sizeof header);
   header.block_crc = io::crc32c(std::as_bytes(std::span(block)));
