@@ -137,7 +137,7 @@ constexpr bool kKeptGradients = std::is_same_v<typename Memory::T, __nv_bfloat16
 // A lane's two rows of queries.
 struct QueryRows {
   WarpView view;
-  LaneView lane;
+  int first_row;
   float log_sum_exp[2], mean[2];
   float d_scale;  // sum of ds times the product q . k, from ds in fp32: its terms cancel, bf16 would show
 };
@@ -182,12 +182,14 @@ __device__ void walk_keys(const Backward<T>& x, int b, int h, QueryRows& rows, f
         const int column = tile * kKeys + int(device::lane()) % 4 * 2;
         const bool whole = rows.view.all.begin <= tile * kKeys && rows.view.all.end >= (tile + 1) * kKeys;
         dispatch_tile(whole, rule, [&]<bool kWhole, bool kCapped>() {
+          LaneView lane;
+          if constexpr (!kWhole) lane = LaneView(problem, b, rows.first_row);
 #pragma unroll
           for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
               float& score = s[0][n][i];
-              const bool sees = kWhole || rows.lane.row[i / 2].holds(column + 8 * n + i % 2);
+              const bool sees = kWhole || lane.row[i / 2].holds(column + 8 * n + i % 2);
               const float ds =
                   gradient_of<kCapped>(score, dp[0][n][i], rule, rows.log_sum_exp[i / 2], rows.mean[i / 2]).ds;
               rows.d_scale = sees ? fmaf(ds, score, rows.d_scale) : rows.d_scale;
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_queries(Backward
   device::wait_copies<0>();
   device::sync_threads();
 
-  QueryRows rows = {WarpView(problem, b, first_row, 1), LaneView(problem, b, first_row), {}, {}, 0};
+  QueryRows rows = {WarpView(problem, b, first_row, 1), first_row, {}, {}, 0};
   mean_of_rows<D>(rows.mean, Memory::own_of_warp(1), x.rows(x.out, b, h, problem.queries), first_row);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -233,7 +235,8 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_queries(Backward
   walk_keys<Memory>(x, b, h, rows, dq);
 
   T* own = Memory::own_of_warp(0);
-  for (int i = 0; i < 2; ++i) factor[i] = rows.lane.row[i].empty() ? 0.f : problem.scale[h];
+  const LaneView view(problem, b, first_row);
+  for (int i = 0; i < 2; ++i) factor[i] = view.row[i].empty() ? 0.f : problem.scale[h];
   device::sync_warp();
   put_rows<D>(own, dq[0], factor);
   RowSink<T> to = x.sink(x.dq, b, h, first_row);

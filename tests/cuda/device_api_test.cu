@@ -1,4 +1,5 @@
 // The device headers, the same kernels by nvcc and on the stand-in: every call against its plain meaning.
+#include <device/math.h>
 #include <device/matrix.h>
 #include <gtest/gtest.h>
 
@@ -221,6 +222,29 @@ TEST(DeviceApi, SharedMemoryBeyond48KiBAndRefusedLaunches) {
   EXPECT_THROW(launch(fill_much, 1, 32, 300 << 10, nullptr, to.get(), 1), Error);
   launch(fill_much, 0, 32, 4, nullptr, to.get(), 1);
   EXPECT_EQ(to.values()[0], 49999) << "no blocks, nothing done";
+}
+
+__global__ void __launch_bounds__(32) exponentials(float* values) {
+  const unsigned i = device::lane();
+  values[i] = device::fast_exp2(values[i]);
+}
+
+TEST(DeviceApi, FastExponential) {
+  std::vector<float> exponents = {0, 1, -1, 127, -126, -127, -1000, 1000, -INFINITY, INFINITY, NAN};
+  for (int i = 0; exponents.size() < 32; ++i) exponents.push_back(-0.37f * float(i * i) + 1.9f);
+  const Memory<float> values(exponents);
+  launch(exponentials, 1, 32, 0, nullptr, values.get());
+  const std::vector<float> got = values.values();
+  for (size_t i = 0; i < 32; ++i) {
+    const double exact = exponents[i] < -126 ? 0 : std::exp2(double(exponents[i]));
+    if (std::isnan(exact)) {
+      EXPECT_TRUE(std::isnan(got[i]));
+    } else if (exponents[i] >= 128) {
+      EXPECT_EQ(got[i], INFINITY);
+    } else {
+      EXPECT_NEAR(got[i], exact, exact * std::ldexp(1, -21)) << exponents[i];
+    }
+  }
 }
 
 TEST(DeviceApi, UrgentStreamsComeBeforeOthers) {
