@@ -119,7 +119,8 @@ void verify_user_block(const std::string& path) {
     throw input_error("{}: damaged: its first block contradicts itself", path);
   std::vector<ByteRange> ranges(header.ranges);
   const auto block = read_bytes(file, 0, header.block_bytes);
-  std::memcpy(ranges.data(), block.data() + sizeof header, header.ranges * sizeof(ByteRange));
+  const std::span stored = std::as_bytes(std::span(block)).subspan(sizeof header, ranges.size() * sizeof(ByteRange));
+  std::ranges::copy(stored, std::as_writable_bytes(std::span(ranges)).begin());
   if (std::memcmp(block.data(), block_of(header, ranges).data(), block.size()) != 0 || !sane(header, ranges))
     throw input_error("{}: damaged: its first block has changed", path);
   if (header.rest_crc != crc_outside(file, header, ranges))
