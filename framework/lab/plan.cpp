@@ -137,14 +137,23 @@ Plan make_plan(const Node& root, const std::string& name, const std::string& dir
 std::vector<KeyDifference> differing_keys(const Node& baseline, const Node& arm) {
   const Leaves before = leaves_of(baseline), after = leaves_of(arm);
   std::vector<KeyDifference> differences;
-  auto value = [](const Leaves& leaves, const std::string& key) {
-    const auto found = leaves.find(key);
-    return found == leaves.end() ? std::string("-") : found->second;
+  // A section that the other side has as a value, such as null, is one difference.
+  auto value = [](const Leaves& leaves, const Node& root, const std::string& key) {
+    if (const auto found = leaves.find(key); found != leaves.end()) return found->second;
+    const Node section = root.find(key);
+    return section.empty() ? std::string("-") : config::print_line(section);
+  };
+  auto within_a_value = [&](const std::string& key) {
+    for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1))
+      if (before.contains(key.substr(0, dot)) || after.contains(key.substr(0, dot))) return true;
+    return false;
   };
   Leaves keys = before;
   keys.insert(after.begin(), after.end());
-  for (const auto& [key, unused] : keys)
-    if (value(before, key) != value(after, key)) differences.push_back({key, value(before, key), value(after, key)});
+  for (const auto& [key, unused] : keys) {
+    const std::string was = value(before, baseline, key), is = value(after, arm, key);
+    if (was != is && !within_a_value(key)) differences.push_back({key, was, is});
+  }
   return differences;
 }
 

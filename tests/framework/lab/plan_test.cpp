@@ -112,6 +112,18 @@ TEST(Plan, DifferencesNameEveryKey) {
   EXPECT_EQ(found[1].baseline, "-");
 }
 
+TEST(Plan, ASectionWhereTheOtherHasNoneIsOneDifference) {
+  const auto a = config::parse("{model: {init: {std: 1, outliers: null}}}", "a");
+  const auto b = config::parse("{model: {init: {std: 1, outliers: {features: 4, factor: 100}}}}", "b");
+  for (bool back : {false, true}) {
+    const std::vector<KeyDifference> found = back ? differing_keys(b, a) : differing_keys(a, b);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].key, "model.init.outliers");
+    EXPECT_EQ(back ? found[0].arm : found[0].baseline, "null");
+    EXPECT_THAT(back ? found[0].baseline : found[0].arm, HasSubstr("factor: 100"));
+  }
+}
+
 TEST(Plan, EveryKeyIsDocumented) {
   testing::expect_documented(KEEL_SOURCE_DIR "/configs/README.md", "ablate keys",
                              config::documentation_table<AblateConfig>("ablate"));
