@@ -10,7 +10,6 @@
 #include "framework/io/files.h"
 
 namespace keel::checkpoints {
-namespace {}  // namespace
 
 LocalTensors CheckpointHook::tensors() const {
   return {.parameters = parts_.model.parameters(),

@@ -9,7 +9,6 @@
 #include "framework/tensor/stream.h"
 
 namespace keel::ops {
-
 namespace {
 
 // The least seconds of one product, after one that warms up.
