@@ -107,9 +107,9 @@ train::Verdict CheckpointHook::after_step(const train::StepReport& report, const
   // step.
   due_ |= options_.every > 0 && report.step % options_.every == 0;
   if (due_ && verdict.action == train::Action::proceed) {
-    collect();  // one at a time
+    wait_for_save();  // one at a time
     start_save(progress, options_.background);
-    if (!options_.background) collect();
+    if (!options_.background) wait_for_save();
   }
   return {};
 }
@@ -119,14 +119,14 @@ train::Verdict CheckpointHook::after_step(const train::StepReport& report, const
 void CheckpointHook::finish(const train::Progress& progress, const train::Ending& ending) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
                                            std::chrono::duration<double>(options_.final_save_limit_seconds));
-  finish_save(deadline);
+  wait_for_save(deadline);
   const bool sound = ending.outcome == train::Outcome::done || ending.outcome == train::Outcome::saved_early;
   const bool goes_on = ending.outcome == train::Outcome::saved_early;
   if (!sound || !(options_.final || goes_on) || (saved_step_ == progress.step && (saved_whole_ || !goes_on))) return;
   options_.max_failed = 1;
   if (goes_on) options_.weights_only = false;
   start_save(progress, false);
-  finish_save(deadline);
+  wait_for_save(deadline);
 }
 
 RunState CheckpointHook::state_at(const train::Progress& progress) {
@@ -185,17 +185,38 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
   return saved;
 }
 
-// Waits for a save that is under way. All ranks see the same outcome, each after the step at which it looks.
-void CheckpointHook::collect() {
-  if (!saving_.valid()) return;
-  constexpr auto kPatience = std::chrono::seconds(30);
+// Waits for a save that is under way, on all ranks. They answer each other meanwhile: one that hangs is missed within the
+// time limit of exchanges, and a slow disk has its own. Some ranks may have seen its end before.
+void CheckpointHook::wait_for_save(Clock::time_point deadline) {
+  constexpr auto kBetweenAnswers = std::chrono::seconds(1);
+  constexpr double kBetweenLines_seconds = 30;
+  parts_.world.stand_at(parts_.trainer.progress().step, "waiting for a save");
   const auto begin = Clock::now();
-  while (saving_.wait_for(kPatience) == std::future_status::timeout)
+  const auto waits = [&] {
+    const auto until = std::min(Clock::now() + kBetweenAnswers, deadline);
+    return saving_.valid() && saving_.wait_until(until) == std::future_status::timeout;
+  };
+  double next_line_seconds = kBetweenLines_seconds;
+  while (comm::lowest_rank_where(parts_.world, waits()) < parts_.world.size()) {
+    if (Clock::now() >= deadline)
+      comm::end_all_ranks(
+          Error(ErrorKind::internal,
+                fmt::format("the last save has not ended within {} s (checkpoint.final_save_limit): the newest "
+                            "complete checkpoint in {} is what is kept",
+                            options_.final_save_limit_seconds, options_.directory)));
+    if (seconds_since(begin) < next_line_seconds) continue;
     log::info(
         "training waits for a save to end, for {:.0f} s so far (a disk that does not answer within {:.0f} s ends "
         "the run: checkpoint.time_limit)",
         seconds_since(begin), options_.time_limit_seconds);
+    next_line_seconds += kBetweenLines_seconds;
+  }
   stalled_seconds_ += seconds_since(begin);
+  if (saving_.valid()) collect();
+}
+
+// What became of a save that has ended. All ranks see the same outcome, each after the step at which it looks.
+void CheckpointHook::collect() {
   try {
     const Saved saved = saving_.get();
     saved_step_ = saved.step;
@@ -219,17 +240,6 @@ void CheckpointHook::collect() {
           "save_failed",
           {{"reason", error.what()}, {"failed_in_a_row", failed_in_a_row_}, {"last_saved_step", saved_step_}});
   }
-}
-
-void CheckpointHook::finish_save(Clock::time_point deadline) {
-  if (!saving_.valid()) return;
-  if (saving_.wait_until(deadline) == std::future_status::timeout)
-    comm::end_all_ranks(
-        Error(ErrorKind::internal,
-              fmt::format("the last save has not ended within {} s (checkpoint.final_save_limit): the newest complete "
-                          "checkpoint in {} is what is kept",
-                          options_.final_save_limit_seconds, options_.directory)));
-  collect();
 }
 
 void CheckpointHook::leave(const Error& error) {

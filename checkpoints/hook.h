@@ -98,8 +98,8 @@ class CheckpointHook : public train::Hook {
   RunState state_at(const train::Progress& progress);
   void start_save(const train::Progress& progress, bool copied);
   Saved save(const LocalTensors& tensors, const RunState& state);
+  void wait_for_save(std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
   void collect();
-  void finish_save(std::chrono::steady_clock::time_point deadline);
   LocalTensors tensors() const;
 
   CheckpointParts parts_;

@@ -65,7 +65,7 @@ def main():
         before = place.last_step("killed")
         process = place.start(place.command(ranks, f"parallel.tensor={tensor}", "name=killed"))
         killed = kill_one(place, process, rng, before)
-        code = runs.ended(process, 60, f"kill {kill}")
+        code = place.ended(process, 60, f"kill {kill}")
         runs.expect(killed and code != 0, f"kill {kill}: exit {code}, killed {killed}: {place.output()}")
         end = time.time() + 10
         while any(map(alive, killed)):
@@ -77,7 +77,7 @@ def main():
     steps = place.last_step("killed") + EVERY
     for name in ("killed", "clear"):
         process = place.start(place.command(4, "parallel.tensor=2", f"name={name}", f"train.steps={steps}"))
-        code = runs.ended(process, 600, name)
+        code = place.ended(process, 600, name)
         runs.expect(code == 0, f"{name}: exit {code}: {place.output()}")
     for key in ("step", "loss", "gradient_norm", "update_norm"):
         killed, clear = [[line[key] for line in place.lines(name)] for name in ("killed", "clear")]

@@ -2,11 +2,12 @@
 """odd_machines_test.py KEEL MPIRUN CLOCK_SHIFT SLOW_DISK NO_LOCKS
 
 Machines as they are: clocks 90 s apart, a rank that comes 20 s late, locks held elsewhere, a second run in the same directory,
-a disk that is slow, a file system without locks. The last three arguments are libraries to preload; without
-them, a disk that fills up.
+a disk that is slow, a rank that hangs beside it, a file system without locks. The last three arguments are libraries to
+preload; without them, a disk that fills up.
 """
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ def clocks_apart(place, clock_shift):
         command = [place.mpirun, "--oversubscribe", "--bind-to", "none", "-n", "1", place.program, *overrides,
                    f"train.steps={steps}", "checkpoint.final=true", ":", "-n", "1", "env", f"LD_PRELOAD={clock_shift}",
                    place.program, *overrides, f"train.steps={steps}", "checkpoint.final=true"]
-        code = runs.ended(place.start(command), 60, "clocks apart")
+        code = place.ended(place.start(command), 60, "clocks apart")
         runs.expect(code == 0, f"clocks apart: exit {code}: {place.output()}")
     runs.expect([path.name for path in (place.path / "runs").iterdir()] == ["clocks"], "more than one directory")
     runs.expect(place.last_step("clocks") == 20 and "at step 10" in place.output(), "the run did not go on")
@@ -35,7 +36,7 @@ def late_rank(place):
     overrides = ["train", "run.yaml", "name=late", "train.steps=5"]
     command = [place.mpirun, "--oversubscribe", "--bind-to", "none", "-n", "1", place.program, *overrides, ":", "-n", "1", "sh",
                "-c", f"sleep {late}; exec {place.program} {' '.join(overrides)}"]
-    code = runs.ended(place.start(command), 90, "a late rank")
+    code = place.ended(place.start(command), 90, "a late rank")
     runs.expect(code == 0, f"a late rank: exit {code}: {place.output()}")
     runs.expect(time.time() - begin >= late, "nobody was late")
 
@@ -45,7 +46,7 @@ def locks_elsewhere(place):
     newest = place.checkpoints("clocks")[-1]
     with open(newest, "r+b") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        code = runs.ended(place.start(place.command(2, "name=clocks", "train.steps=25")), 60, "a lock held elsewhere")
+        code = place.ended(place.start(place.command(2, "name=clocks", "train.steps=25")), 60, "a lock held elsewhere")
         runs.expect(code == 0, f"a lock held elsewhere: exit {code}: {place.output()}")
 
 
@@ -57,7 +58,7 @@ def second_run(place):
     runs.expect(second.returncode == 2 and "another run works in this directory" in second.stderr, second.stderr)
     runs.expect(first.poll() is None, "the first run was disturbed")
     first.kill()
-    runs.ended(first, 10, "the first run")
+    place.ended(first, 10, "the first run")
 
 
 def preloaded(place, library, *arguments):
@@ -68,15 +69,27 @@ def preloaded(place, library, *arguments):
 def slow_disk(place, library):
     """Training goes on beside a save that takes long, also past a step that brings arrays of telemetry which the file does not
     have yet, and its ranks wait for each other no longer than usual."""
-    code = runs.ended(place.start(place.command(2, "name=slow", "train.steps=5")), 60, "before the disk is slow")
+    code = place.ended(place.start(place.command(2, "name=slow", "train.steps=5")), 60, "before the disk is slow")
     runs.expect(code == 0, f"exit {code}: {place.output()}")
     begin = time.time()
-    code = runs.ended(place.start(preloaded(place, library, "train", "run.yaml", "name=slow", "train.steps=120",
+    code = place.ended(place.start(preloaded(place, library, "train", "run.yaml", "name=slow", "train.steps=120",
                                             "checkpoint.every=50", "telemetry.every=60", "parallel.time_limit=3s")), 120,
                       "a slow disk")
     runs.expect(code == 0, f"a slow disk: exit {code}: {place.output()}")
     runs.expect(time.time() - begin > 8, f"the disk was not slow: {place.output()}")
     runs.expect([path.name for path in place.checkpoints("slow")][-1] == "step-00000100.h5", place.output())
+
+
+def hang_while_saving(place, library):
+    """A rank that hangs while others wait for a save is missed as soon as in a step."""
+    process = place.start(preloaded(place, library, "train", "run.yaml", "name=hang", "checkpoint.every=50",
+                                    "parallel.time_limit=3s"))
+    runs.expect(runs.wait_for(lambda: place.last_step("hang") >= 90, 60, process, "progress"), place.output())
+    time.sleep(1)  # at step 100 the save of step 50 is still under way
+    os.kill(runs.ranks_of(process)[-1], signal.SIGSTOP)
+    code = place.ended(process, 40, "a rank hangs while saving")
+    runs.expect(code not in (0, 2) and "waiting for a save" in place.output() and
+                "without an answer of rank 1" in place.output(), f"exit {code}: {place.output()}")
 
 
 def no_locks(place, library):
@@ -87,10 +100,10 @@ ablate:
   seeds: [1]
   baseline: none
 """)
-    code = runs.ended(place.start(preloaded(place, library, "ablate", "grid.yaml", "data.valid=corpus", "train.steps=5",
+    code = place.ended(place.start(preloaded(place, library, "ablate", "grid.yaml", "data.valid=corpus", "train.steps=5",
                                             "--groups", "2")), 60, "no locks")
     runs.expect(code == 2 and "has no locks" in place.output(), f"no locks: exit {code}: {place.output()}")
-    code = runs.ended(place.start(preloaded(place, library, "train", "run.yaml", "name=unlocked", "train.steps=5")), 60,
+    code = place.ended(place.start(preloaded(place, library, "train", "run.yaml", "name=unlocked", "train.steps=5")), 60,
                       "one run without locks")
     runs.expect(code == 0 and "nothing protects" in place.output(), f"exit {code}: {place.output()}")
 
@@ -102,18 +115,18 @@ def full_disk(place):
         print("SKIPPED: this process may not mount")
         sys.exit(NOT_ALLOWED)
     try:
-        code = runs.ended(place.start(place.command(2, "name=full", "train.steps=10")), 60, "before the disk is full")
+        code = place.ended(place.start(place.command(2, "name=full", "train.steps=10")), 60, "before the disk is full")
         runs.expect(code == 0, f"exit {code}: {place.output()}")
         before = {path: path.read_bytes() for path in place.checkpoints("full")}
         filler = disk / "filler"
         with open(filler, "wb") as file:
             left = os.statvfs(disk)
             file.write(bytes(left.f_bavail * left.f_frsize - 150_000))  # a save needs more
-        code = runs.ended(place.start(place.command(2, "name=full", "train.steps=1000")), 120, "a full disk")
+        code = place.ended(place.start(place.command(2, "name=full", "train.steps=1000")), 120, "a full disk")
         runs.expect(code == 1 and "free some space on that disk" in place.output(), f"exit {code}: {place.output()}")
         runs.expect(all(path.read_bytes() == content for path, content in before.items()), "a checkpoint was touched")
         filler.unlink()
-        code = runs.ended(place.start(place.command(2, "name=full", "train.steps=20")), 60, "after the disk was full")
+        code = place.ended(place.start(place.command(2, "name=full", "train.steps=20")), 60, "after the disk was full")
         runs.expect(code == 0, f"exit {code}: {place.output()}")
     finally:
         subprocess.run(["umount", "-l", disk], check=False)
@@ -130,6 +143,7 @@ def main():
         locks_elsewhere(place)
         second_run(place)
         slow_disk(place, slow)
+        hang_while_saving(place, slow)
         no_locks(place, unlocked)
     place.remove()
 

@@ -60,6 +60,14 @@ class Place:
         output = open(self.path / "output.txt", "w+")
         return subprocess.Popen(command, cwd=self.path, env=ENVIRONMENT, stdout=output, stderr=output)
 
+    def ended(self, process, seconds, what):
+        """The exit code of a process that must end in time."""
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            fail(f"{what}: not ended within {seconds} s: {self.output()}")
+
     def output(self):
         return (self.path / "output.txt").read_text(errors="replace")
 
@@ -91,15 +99,6 @@ def wait_for(condition, seconds, process, what):
         expect(time.time() < end, f"no {what} within {seconds} s")
         time.sleep(0.005)
     return True
-
-
-def ended(process, seconds, what):
-    """The exit code of a process that must end in time."""
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        fail(f"{what}: not ended within {seconds} s")
 
 
 def ranks_of(process):

@@ -9,6 +9,7 @@ import collections
 import fcntl
 import json
 import os
+import pathlib
 import select
 import signal
 import struct
@@ -100,11 +101,21 @@ class TwoHosts:
             self.kill(host)
             ip("netns", "del", host, check=False)
 
+    @staticmethod
+    def processes(host):
+        return [int(pid) for pid in subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True).stdout.split()]
+
+    def rank_on(self, host):
+        """A process id of one. Not the shell or the daemon that started it, whose ids may be higher."""
+        for pid in self.processes(host):
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "keel":
+                return pid
+        runs.fail(f"no rank on {host}: {self.place.output()}")
+
     def kill(self, host):
-        pids = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True).stdout.split()
-        for pid in pids:
+        for pid in self.processes(host):
             try:
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
 
@@ -124,7 +135,7 @@ class TwoHosts:
 
     def run(self, steps, seconds=90):
         begin = time.time()
-        code = runs.ended(self.start(f"train.steps={steps}"), seconds, f"a run of {steps} steps")
+        code = self.place.ended(self.start(f"train.steps={steps}"), seconds, f"a run of {steps} steps")
         runs.expect(code == 0, f"exit {code}: {self.place.output()}")
         return time.time() - begin
 
@@ -136,7 +147,7 @@ class TwoHosts:
                     f"{what}: ended early: {self.place.output()}")
         interfere()
         begin = time.time()
-        code = runs.ended(process, 8 * LIMIT_seconds, what)
+        code = self.place.ended(process, 8 * LIMIT_seconds, what)
         print(f"{what}: exit {code} after {time.time() - begin:.1f} s", flush=True)
         runs.expect(code != 0, f"{what}: exit 0: {self.place.output()}")
         for host in HOSTS:
@@ -150,13 +161,12 @@ def two_hosts(hosts, place):
     names = json.loads((place.path / "runs/run/environment.json").read_text())["hosts"]
     runs.expect(names == ["keel-a", "keel-a", "keel-b", "keel-b"], f"the ranks are on {names}")
 
-    code = runs.ended(hosts.start("parallel.tensor=4"), 60, "a tensor group across hosts")
+    code = place.ended(hosts.start("parallel.tensor=4"), 60, "a tensor group across hosts")
     runs.expect(code == 2 and "keel-a" in place.output() and "keel-b" in place.output() and
                 "parallel.tensor_across_hosts=true" in place.output(), f"exit {code}: {place.output()}")
 
-    def hang():  # the last rank of the second host
-        pids = subprocess.run(["ip", "netns", "pids", "keel-b"], capture_output=True, text=True).stdout.split()
-        os.kill(int(pids[-1]), signal.SIGSTOP)
+    def hang():
+        os.kill(hosts.rank_on("keel-b"), signal.SIGSTOP)
 
     output = hosts.interrupted("a rank hangs", hang)
     for host in HOSTS:
