@@ -185,8 +185,8 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
   return saved;
 }
 
-// Waits for a save that is under way, on all ranks. They answer each other meanwhile: one that hangs is missed within the
-// time limit of exchanges, and a slow disk has its own. Some ranks may have seen its end before.
+// Waits for a save that is under way, on all ranks. They answer each other meanwhile: one that hangs is missed within
+// the time limit of exchanges, and a slow disk has its own. Some ranks may have seen its end before.
 void CheckpointHook::wait_for_save(Clock::time_point deadline) {
   constexpr auto kBetweenAnswers = std::chrono::seconds(1);
   constexpr double kBetweenLines_seconds = 30;
