@@ -76,11 +76,16 @@ class MpiCommunicator final : public Communicator {
   uint64_t collectives_ = 0;
 };
 
+// A group of one rank exchanges nothing, and must not pay for sums of one part.
 std::unique_ptr<Communicator> wrap(MPI_Comm comm, std::shared_ptr<MpiEngine> engine, std::string_view name) {
   MpiGroup group{{0, 1, std::string(name)}, comm};
   KEEL_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   KEEL_MPI(MPI_Comm_rank(comm, &group.rank));
   KEEL_MPI(MPI_Comm_size(comm, &group.size));
+  if (group.size == 1) {
+    KEEL_MPI(MPI_Comm_free(&comm));
+    return make_self_communicator(engine->standing);
+  }
   return std::make_unique<MpiCommunicator>(std::move(group), std::move(engine));
 }
 
