@@ -14,6 +14,7 @@
 #include "hwy/foreach_target.h"
 #include "framework/ops/simd-inl.h"
 #include "framework/ops/attention_tile-inl.h"
+#include "framework/ops/attention_packed-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -21,62 +22,16 @@ namespace keel::ops::HWY_NAMESPACE {
 using cpu::AttentionBlock;
 using cpu::AttentionPlan;
 
-// Hands out pieces of a part's scratch memory; counts only when it has none.
-class Pieces {
- public:
-  explicit Pieces(std::byte* memory) : memory_(memory) {}
-  template <class T>
-  T* take(int64_t elements) {
-    T* piece = memory_ ? reinterpret_cast<T*>(memory_ + used_bytes_) : nullptr;
-    used_bytes_ += (elements * int64_t(sizeof(T)) + 63) / 64 * 64;
-    return piece;
-  }
-  Matrix matrix(int64_t rows, int64_t columns) {
-    return {take<float>(rows * row_stride(columns)), row_stride(columns)};
-  }
-  int64_t used_bytes() const { return used_bytes_; }
-
- private:
-  std::byte* memory_;
-  int64_t used_bytes_ = 0;
-};
-
-// Keys or values of one team in fp32, by tiles of kTileKeys.
-struct PackedKeys {
-  int64_t keys, head_dim;
-  Matrix rows;                  // [keys, d], where asked for
-  float* transposed = nullptr;  // per tile [d, kTileKeys], where asked for
-  bool finite = true;
-
-  static constexpr int64_t kUnit = 16;  // transposed tiles are whole in this many keys
-  int64_t tile_floats() const { return vectors_of(head_dim) * lanes() * kScoreStride; }
-  int64_t tiles() const { return (keys + kTileKeys - 1) / kTileKeys; }
-  Matrix transposed_tile(int64_t tile) const { return {transposed + tile * tile_floats(), kScoreStride}; }
-
-  void take(Pieces& pieces, bool want_transposed) {
-    rows = pieces.matrix((keys + kUnit - 1) / kUnit * kUnit, head_dim);
-    if (want_transposed) transposed = pieces.take<float>(tiles() * tile_floats());
-  }
-  template <class T>
-  void pack(const ConstTensor& tensor, int64_t b, int64_t g) {
-    const T* from = tensor.as<T>() + b * tensor.stride(0) + g * tensor.stride(2);
-    finite = pack_rows(rows, from, tensor.stride(1), keys, head_dim, 1.f);
-    if (!transposed) return;
-    const int64_t whole = (keys + kUnit - 1) / kUnit * kUnit;
-    std::fill(rows.row(keys), rows.row(whole), 0.f);
-    for (int64_t key = 0; key < keys; key += kTileKeys)
-      transpose(transposed_tile(key / kTileKeys), rows.at(key, 0), std::min(kTileKeys, whole - key), head_dim);
-  }
-};
-
 // What both directions know: the problem, and one part's scratch memory.
+template <class Word>
 struct Worker {
   const AttentionPlan& plan;
   const AttentionInputs& inputs;
   const AttentionOptions& options;
   int64_t heads, kv_heads, keys, head_dim;
-  PackedKeys packed_k, packed_v;
-  Matrix q, scores;  // [kBlockRows, d] times g; [kBlockRows, kTileKeys]
+  PackedKeys<Word> packed_k, packed_v;
+  PackedQueries<Word> q;
+  ScoreTile<Word> scores;
   int64_t scratch_bytes = 0;
 
   Worker(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOptions& options)
@@ -88,7 +43,8 @@ struct Worker {
         keys(inputs.k.size(1)),
         head_dim(inputs.k.size(3)),
         packed_k{keys, head_dim, {}},
-        packed_v{keys, head_dim, {}} {}
+        packed_v{keys, head_dim, {}},
+        q{head_dim, {}, {}} {}
 
   template <class T>
   static T* rows_of(const ConstTensor& tensor, const AttentionBlock& block) {
@@ -96,25 +52,40 @@ struct Worker {
            block.h * tensor.stride(2);
   }
   float scale(int64_t h) const { return inputs.scale.as<float>()[h]; }
+  int64_t depth() const { return words_of<Word>(head_dim); }
+  template <class T>
+  void pack_keys(int64_t team) {
+    packed_k.template pack<T>(inputs.k, team / kv_heads, team % kv_heads);
+    packed_v.template pack<T>(inputs.v, team / kv_heads, team % kv_heads);
+  }
   template <class T>
   bool pack_q(const AttentionBlock& block) {
-    return pack_rows(q, rows_of<T>(inputs.q, block), inputs.q.stride(1), block.rows, head_dim, scale(block.h));
+    return q.pack(rows_of<T>(inputs.q, block), inputs.q.stride(1), block.rows, scale(block.h));
   }
 
-  // f(tile, rows, first row within the block) for every tile of keys that the block sees. A value that is not finite
-  // would reach through 0 * NaN what must not see it: then row by row, where products skip exactly what is hidden.
+  // f(tile, its view) for every tile of keys that the block sees.
   template <class F>
-  void for_tiles(const AttentionBlock& block, bool finite, const F& f) {
-    const int64_t step = finite ? block.rows : 1;
-    for (int64_t first = 0; first < block.rows; first += step) {
-      const AttentionBlock rows = {block.b, block.h, block.first_row + first, step};
-      Interval seen;
-      for (int64_t i = 0; i < step; ++i) seen = seen.joined(plan.visible(rows.b, rows.first_row + i));
-      for (int64_t tile = seen.begin / kTileKeys; tile * kTileKeys < seen.end; ++tile) {
-        TileView view(plan, rows, {tile * kTileKeys, (tile + 1) * kTileKeys});
-        if (!view.seen.empty()) f(tile, view, first);
-      }
+  void for_tiles(const AttentionBlock& block, const F& f) const {
+    Interval seen;
+    for (int64_t i = 0; i < block.rows; ++i) seen = seen.joined(plan.visible(block.b, block.first_row + i));
+    for (int64_t tile = seen.begin / kTileKeys; tile * kTileKeys < seen.end; ++tile) {
+      TileView view(plan, block, {tile * kTileKeys, (tile + 1) * kTileKeys});
+      if (!view.seen.empty()) f(tile, view);
     }
+  }
+  // f(block) for each row alone.
+  template <class F>
+  static void for_rows(const AttentionBlock& block, const F& f) {
+    for (int64_t i = 0; i < block.rows; ++i) f(AttentionBlock{block.b, block.h, block.first_row + i, 1});
+  }
+  // c += (the tile's values) (keys or values from the tile's first key on).
+  void add_over_keys(Matrix<float> c, const ScoreTile<Word>& tile, const PackedKeys<Word>& packed, int64_t key,
+                     const TileView& view, bool finite) const {
+    tile.narrow_keys(view);
+    const Matrix<Word> rows = packed.rows_from(key);
+    if (!finite) packed.hide_ends(rows, view.row[0]);
+    add_product<false>(c, tile.by_keys, rows, view.rows, head_dim, view.group);
+    if (!finite) packed.show_ends(rows, view.row[0]);
   }
 };
 
@@ -125,35 +96,35 @@ struct ForwardTotals {
   double* entropy;
 };
 
-struct ForwardWorker : Worker {
+template <class Word>
+struct ForwardWorker : Worker<Word> {
+  using Base = Worker<Word>;
+  using Base::depth, Base::head_dim, Base::inputs, Base::options, Base::packed_k, Base::packed_v, Base::plan, Base::q,
+      Base::scores;
   const AttentionOutputs& outputs;
-  Matrix out;  // [kBlockRows, d]
+  Matrix<float> out;  // [kBlockRows, d]
   ForwardTotals totals;
 
-  ForwardWorker(const Worker& worker, const AttentionOutputs& outputs, std::byte* memory)
-      : Worker(worker), outputs(outputs) {
+  ForwardWorker(const Base& worker, const AttentionOutputs& outputs, std::byte* memory)
+      : Base(worker), outputs(outputs) {
     Pieces pieces(memory);
     packed_k.take(pieces, true);
     packed_v.take(pieces, false);
-    q = pieces.matrix(kBlockRows, head_dim);
-    out = pieces.matrix(kBlockRows, head_dim);
-    scores = pieces.matrix(kBlockRows, kTileKeys);
-    totals = {pieces.take<float>(heads), pieces.take<int64_t>(heads), pieces.take<double>(heads)};
-    scratch_bytes = pieces.used_bytes();
+    q.take(pieces, false);
+    out = pieces.matrix<float>(kBlockRows, head_dim);
+    scores.take(pieces, true, false);
+    totals = {pieces.take<float>(this->heads), pieces.take<int64_t>(this->heads), pieces.take<double>(this->heads)};
+    this->scratch_bytes = pieces.used_bytes();
   }
 
   template <class T>
   void run(Interval blocks) {
-    std::fill_n(totals.largest, heads, 0.f);
-    std::fill_n(totals.entropy, heads, 0.0);
+    std::fill_n(totals.largest, this->heads, 0.f);
+    std::fill_n(totals.entropy, this->heads, 0.0);
     int64_t packed_team = -1;
     for (int64_t number = blocks.begin; number < blocks.end; ++number) {
       const int64_t team = number / plan.blocks_per_team();
-      if (team != packed_team) {
-        packed_k.pack<T>(inputs.k, team / kv_heads, team % kv_heads);
-        packed_v.pack<T>(inputs.v, team / kv_heads, team % kv_heads);
-        packed_team = team;
-      }
+      if (team != packed_team) this->template pack_keys<T>(packed_team = team);
       const AttentionBlock block = plan.block(number);
       const float largest = run_block<T>(block);
       if (!(largest > totals.largest[block.h])) continue;
@@ -162,21 +133,29 @@ struct ForwardWorker : Worker {
     }
   }
 
-  // The largest |score|.
+  // The largest |score|. A value that is not finite would reach through 0 * NaN what must not see it: then each row is
+  // a block of its own, and products skip exactly what is hidden from it.
   template <class T>
   float run_block(const AttentionBlock& block) {
-    const bool finite = pack_q<T>(block) && packed_k.finite && packed_v.finite;
+    const bool finite = this->template pack_q<T>(block) && packed_k.finite && packed_v.finite;
+    if (!finite && block.rows > 1) {
+      float largest = 0;
+      this->for_rows(block, [&](const AttentionBlock& row) { largest = std::max(largest, run_block<T>(row)); });
+      return largest;
+    }
     Softmax softmax{.softcap = options.softcap, .want_entropy = options.want_entropy};
     std::fill_n(softmax.maximum, block.rows, -HUGE_VALF);
     std::fill(out.row(0), out.row(block.rows), 0.f);
-    for_tiles(block, finite, [&](int64_t tile, const TileView& view, int64_t first) {
-      score_product(view, scores, q.at(first, 0), packed_k.transposed_tile(tile), head_dim);
-      softmax_rows(softmax, view, first, scores, out.at(first, 0), head_dim);
-      add_product<false>(out.at(first, 0), scores, packed_v.rows.at(tile * kTileKeys, 0), view.rows, head_dim,
-                         view.group);
+    this->for_tiles(block, [&](int64_t tile, const TileView& view) {
+      compute_scores(block, tile, view);
+      softmax_rows(softmax, view, scores.values, out, head_dim);
+      this->add_over_keys(out, scores, packed_v, tile * kTileKeys, view, finite);
     });
     finish<T>(block, softmax);
     return softmax.largest;
+  }
+  void compute_scores(const AttentionBlock& block, int64_t tile, const TileView& view) {
+    score_product(view, scores.values, q.rows, packed_k.transposed_tile(tile), depth(), this->scale(block.h));
   }
 
   // Of the largest |score| of a block, whose scores are computed once more: LogitPlace's number.
@@ -184,17 +163,18 @@ struct ForwardWorker : Worker {
   int64_t place_in(int64_t number) {
     const AttentionBlock block = plan.block(number);
     const int64_t team = number / plan.blocks_per_team();
-    packed_k.pack<T>(inputs.k, team / kv_heads, team % kv_heads);
+    this->template pack_keys<T>(team);
+    this->template pack_q<T>(block);
     float largest = 0;
     int64_t place = 0;
-    for_tiles(block, pack_q<T>(block) && packed_k.finite, [&](int64_t tile, const TileView& view, int64_t first) {
-      score_product(view, scores, q.at(first, 0), packed_k.transposed_tile(tile), head_dim);
+    this->for_tiles(block, [&](int64_t tile, const TileView& view) {
+      compute_scores(block, tile, view);
       for (int64_t i = 0; i < view.rows; ++i)
         for (int64_t j = view.row[i].begin; j < view.row[i].end; ++j) {
-          const float score = std::abs(scores.row(i)[j]);
+          const float score = std::abs(scores.values.row(i)[j]);
           if (score < largest) continue;
-          const int64_t here = LogitPlace::number_of(
-              {options.first_sequence + block.b, block.first_row + first + i, tile * kTileKeys + j});
+          const int64_t here =
+              LogitPlace::number_of({options.first_sequence + block.b, block.first_row + i, tile * kTileKeys + j});
           if (score > largest || (score == largest && here > place)) largest = score, place = here;
         }
     });
@@ -203,7 +183,7 @@ struct ForwardWorker : Worker {
 
   template <class T>
   void finish(const AttentionBlock& block, const Softmax& softmax) {
-    T* to = rows_of<T>(outputs.out, block);
+    T* to = Base::template rows_of<T>(outputs.out, block);
     float* log_sum_exp = outputs.log_sum_exp.as<float>() + block.b * outputs.log_sum_exp.stride(0) +
                          block.h * outputs.log_sum_exp.stride(1) + block.first_row;
     for (int64_t i = 0; i < block.rows; ++i) {
@@ -221,32 +201,38 @@ struct ForwardWorker : Worker {
 
 // Gradients of one team's keys and values, by one part: [keys, d] fp32 each.
 struct KeyGradients {
-  Matrix dk, dv;
+  Matrix<float> dk, dv;
 };
 
-struct BackwardWorker : Worker {
+template <class Word>
+struct BackwardWorker : Worker<Word> {
+  using Base = Worker<Word>;
+  using Base::depth, Base::head_dim, Base::inputs, Base::keys, Base::options, Base::packed_k, Base::packed_v,
+      Base::plan, Base::q, Base::scale, Base::scores;
   const AttentionGradients& gradients;
   const ConstTensor& d_out;
   const AttentionOutputs& outputs;
-  Matrix packed_d_out, dq, dp;  // [kBlockRows, d], [kBlockRows, d], [kBlockRows, kTileKeys]
+  PackedQueries<Word> packed_d_out;
+  Matrix<float> dq;  // [kBlockRows, d]
+  ScoreTile<Word> dp;
   // of a team that another part has begun, and of all others
   KeyGradients sums[2];
   double* d_scale;  // [H]
 
-  BackwardWorker(const Worker& worker, const AttentionGradients& gradients, const ConstTensor& d_out,
+  BackwardWorker(const Base& worker, const AttentionGradients& gradients, const ConstTensor& d_out,
                  const AttentionOutputs& outputs, std::byte* memory)
-      : Worker(worker), gradients(gradients), d_out(d_out), outputs(outputs) {
+      : Base(worker), gradients(gradients), d_out(d_out), outputs(outputs), packed_d_out{head_dim, {}, {}} {
     Pieces pieces(memory);
     packed_k.take(pieces, true);
     packed_v.take(pieces, true);
-    q = pieces.matrix(kBlockRows, head_dim);
-    packed_d_out = pieces.matrix(kBlockRows, head_dim);
-    dq = pieces.matrix(kBlockRows, head_dim);
-    scores = pieces.matrix(kBlockRows, kTileKeys);
-    dp = pieces.matrix(kBlockRows, kTileKeys);
-    for (KeyGradients& sum : sums) sum = {pieces.matrix(keys, head_dim), pieces.matrix(keys, head_dim)};
-    d_scale = pieces.take<double>(heads);
-    scratch_bytes = pieces.used_bytes();
+    q.take(pieces, true);
+    packed_d_out.take(pieces, true);
+    dq = pieces.matrix<float>(kBlockRows, head_dim);
+    scores.take(pieces, false, true);
+    dp.take(pieces, true, true);
+    for (KeyGradients& sum : sums) sum = {pieces.matrix<float>(keys, head_dim), pieces.matrix<float>(keys, head_dim)};
+    d_scale = pieces.take<double>(this->heads);
+    this->scratch_bytes = pieces.used_bytes();
   }
 
   bool begun_before(Interval blocks, int64_t team) const { return team * plan.blocks_per_team() < blocks.begin; }
@@ -254,12 +240,11 @@ struct BackwardWorker : Worker {
 
   template <class T>
   void run(Interval blocks) {
-    std::fill_n(d_scale, heads, 0.0);
+    std::fill_n(d_scale, this->heads, 0.0);
     const int64_t per_team = plan.blocks_per_team();
     for (int64_t number = blocks.begin; number < blocks.end;) {
       const int64_t team = number / per_team, end = std::min(blocks.end, (team + 1) * per_team);
-      packed_k.pack<T>(inputs.k, team / kv_heads, team % kv_heads);
-      packed_v.pack<T>(inputs.v, team / kv_heads, team % kv_heads);
+      this->template pack_keys<T>(team);
       KeyGradients& sum = sums_of(blocks, team);
       std::fill(sum.dk.row(0), sum.dk.row(keys), 0.f);
       std::fill(sum.dv.row(0), sum.dv.row(keys), 0.f);
@@ -271,39 +256,46 @@ struct BackwardWorker : Worker {
     }
   }
 
+  // Where a value is not finite, row by row as in ForwardWorker.
   template <class T>
   void run_block(const AttentionBlock& block, const KeyGradients& sum) {
-    bool finite = pack_q<T>(block) && packed_k.finite && packed_v.finite;
-    finite &= pack_rows(packed_d_out, rows_of<T>(d_out, block), d_out.stride(1), block.rows, head_dim, 1.f);
+    const T* of_d_out = Base::template rows_of<T>(d_out, block);
+    bool finite = this->template pack_q<T>(block) && packed_k.finite && packed_v.finite;
+    finite &= packed_d_out.pack(of_d_out, d_out.stride(1), block.rows, 1.f);
+    if (!finite && block.rows > 1)
+      return this->for_rows(block, [&](const AttentionBlock& row) { run_block<T>(row, sum); });
     float dot[kBlockRows];
-    dot_rows(dot, rows_of<T>(outputs.out, block), outputs.out.stride(1), packed_d_out, block.rows);
+    dot_rows(dot, Base::template rows_of<T>(outputs.out, block), outputs.out.stride(1), of_d_out, d_out.stride(1),
+             block.rows);
     const float* log_sum_exp = outputs.log_sum_exp.as<float>() + block.b * outputs.log_sum_exp.stride(0) +
                                block.h * outputs.log_sum_exp.stride(1) + block.first_row;
     std::fill(dq.row(0), dq.row(block.rows), 0.f);
-    for_tiles(block, finite, [&](int64_t tile, TileView& view, int64_t first) {
-      const Matrix of_q = q.at(first, 0), of_d_out = packed_d_out.at(first, 0);
-      score_product(view, scores, of_q, packed_k.transposed_tile(tile), head_dim);
-      score_product(view, dp, of_d_out, packed_v.transposed_tile(tile), head_dim);
-      softmax_gradient_rows(view, scores, dp, log_sum_exp + first, dot + first, options.softcap);
+    this->for_tiles(block, [&](int64_t tile, TileView& view) {
+      score_product(view, scores.values, q.rows, packed_k.transposed_tile(tile), depth(), scale(block.h));
+      score_product(view, dp.values, packed_d_out.rows, packed_v.transposed_tile(tile), depth(), 1.f);
+      softmax_gradient_rows(view, scores.values, dp.values, log_sum_exp, dot, options.softcap);
+      scores.narrow_rows(view, 1.f);
+      dp.narrow_rows(view, scale(block.h));
       const int64_t key = tile * kTileKeys, seen = view.seen.begin;
       view.find_key_groups();
-      add_product<true>(sum.dv.at(key + seen, 0), scores.at(0, seen), of_d_out, view.seen.size(), head_dim,
+      add_product<true>(sum.dv.at(key + seen, 0), scores.by_rows.at(0, seen), packed_d_out.zipped, view.seen.size(),
+                        head_dim, view.key_group);
+      add_product<true>(sum.dk.at(key + seen, 0), dp.by_rows.at(0, seen), q.zipped, view.seen.size(), head_dim,
                         view.key_group);
-      add_product<true>(sum.dk.at(key + seen, 0), dp.at(0, seen), of_q, view.seen.size(), head_dim, view.key_group);
-      add_product<false>(dq.at(first, 0), dp, packed_k.rows.at(key, 0), view.rows, head_dim, view.group);
+      this->add_over_keys(dq, dp, packed_k, key, view, finite);
     });
     write_dq<T>(block);
   }
 
   // dot[i] = a[i] . b[i]
-  template <class T>
-  void dot_rows(float* dot, const T* a, int64_t stride, Matrix b, int64_t rows) {
+  template <class T, class U>
+  void dot_rows(float* dot, const T* a, int64_t a_stride, const U* b, int64_t b_stride, int64_t rows) {
     for (int64_t i = 0; i < rows; ++i) {
-      const T* ahead = a + std::min(i + kRowsAhead, rows - 1) * stride;
+      const T* ahead = a + std::min(i + kRowsAhead, rows - 1) * a_stride;
       Vec sum = zero();
       for_vectors(size_t(head_dim), [&](size_t j, auto part) HWY_ATTR {
         hwy::Prefetch(ahead + j);
-        sum = hn::MulAdd(load(a + i * stride + int64_t(j), part), hn::Load(F32(), b.row(i) + j), sum);
+        sum = hn::MulAdd(load(a + i * a_stride + int64_t(j), part), load(b + i * b_stride + int64_t(j), part), sum);
       });
       dot[i] = sum_of(sum);
     }
@@ -313,8 +305,8 @@ struct BackwardWorker : Worker {
   template <class T>
   void write_dq(const AttentionBlock& block) {
     float dot[kBlockRows];
-    dot_rows(dot, rows_of<T>(inputs.q, block), inputs.q.stride(1), dq, block.rows);
-    T* to = rows_of<T>(gradients.dq, block);
+    dot_rows(dot, Base::template rows_of<T>(inputs.q, block), inputs.q.stride(1), dq.data, dq.stride, block.rows);
+    T* to = Base::template rows_of<T>(gradients.dq, block);
     for (int64_t i = 0; i < block.rows; ++i) {
       const bool blind = plan.visible(block.b, block.first_row + i).empty();
       if (!blind) d_scale[block.h] += double(dot[i]);
@@ -326,8 +318,8 @@ struct BackwardWorker : Worker {
   }
 
   template <class T>
-  void write(const Tensor& to, int64_t team, Interval rows, Matrix from) const {
-    T* at = to.as<T>() + team / kv_heads * to.stride(0) + team % kv_heads * to.stride(2);
+  void write(const Tensor& to, int64_t team, Interval rows, Matrix<float> from) const {
+    T* at = to.as<T>() + team / this->kv_heads * to.stride(0) + team % this->kv_heads * to.stride(2);
     for (int64_t i = rows.begin; i < rows.end; ++i)
       for_vectors(size_t(head_dim), [&](size_t j, auto part) HWY_ATTR {
         store(hn::Load(F32(), from.row(i) + j), at + i * to.stride(1) + int64_t(j), part);
@@ -335,7 +327,7 @@ struct BackwardWorker : Worker {
   }
 };
 
-void add_rows(Matrix to, Matrix from, Interval rows, int64_t columns) {
+void add_rows(Matrix<float> to, Matrix<float> from, Interval rows, int64_t columns) {
   for (int64_t i = rows.begin; i < rows.end; ++i)
     for_vectors(size_t(columns), [&](size_t j, auto) HWY_ATTR {
       float* at = to.row(i) + j;
@@ -352,16 +344,16 @@ void merge_key_gradients(const AttentionPlan& plan, std::span<const int64_t> bou
     const int64_t team = bounds[part] / plan.blocks_per_team(), team_end = (team + 1) * plan.blocks_per_team();
     if (bounds[part] % plan.blocks_per_team() == 0) continue;
     while (last + 1 < parts && bounds[last + 1] < team_end) ++last;
-    const BackwardWorker first = worker_of(part - 1);
+    const auto first = worker_of(part - 1);
     for_parts(first.keys, parts, [&](int, int64_t begin, int64_t end) {
       for (int p = part; p <= last; ++p) {
         if (bounds[p] == bounds[p + 1]) continue;
-        const BackwardWorker other = worker_of(p);
+        const auto other = worker_of(p);
         add_rows(first.sums[1].dk, other.sums[0].dk, {begin, end}, first.head_dim);
         add_rows(first.sums[1].dv, other.sums[0].dv, {begin, end}, first.head_dim);
       }
-      first.write<T>(first.gradients.dk, team, {begin, end}, first.sums[1].dk);
-      first.write<T>(first.gradients.dv, team, {begin, end}, first.sums[1].dv);
+      first.template write<T>(first.gradients.dk, team, {begin, end}, first.sums[1].dk);
+      first.template write<T>(first.gradients.dv, team, {begin, end}, first.sums[1].dv);
     });
   }
 }
@@ -384,19 +376,28 @@ int64_t raise_largest(float& largest, int64_t h, int parts, const WorkerOf& work
   return block;
 }
 
-void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
-                       const AttentionOptions& options) {
+// f<T, Word>(): values and the words of their tiles.
+template <class F>
+void dispatch_words(DType dtype, const F& f) {
+  dispatch_float(dtype, [&]<class T>() {
+    if constexpr (kPairsFit && std::is_same_v<T, bf16>)
+      if (cpu::has_pair_products()) return f.template operator()<bf16, Pair>();
+    f.template operator()<T, float>();
+  });
+}
+
+template <class T, class Word>
+void attention_forward_of(const AttentionOutputs& outputs, const AttentionInputs& inputs,
+                          const AttentionOptions& options) {
   const AttentionPlan plan(inputs, options);
-  const Worker worker(plan, inputs, options);
+  const Worker<Word> worker(plan, inputs, options);
   const std::span<const int64_t> bounds = bounds_of(plan);
   const int parts = int(bounds.size()) - 1;
-  const int64_t part_bytes = ForwardWorker(worker, outputs, nullptr).scratch_bytes;
+  const int64_t part_bytes = ForwardWorker<Word>(worker, outputs, nullptr).scratch_bytes;
   std::byte* scratch = cpu::attention_scratch(parts * part_bytes);
-  const auto worker_of = [&](int part) { return ForwardWorker(worker, outputs, scratch + part * part_bytes); };
-  dispatch_float(inputs.q.dtype(), [&]<class T>() {
-    for_parts(parts, parts, [&](int part, int64_t, int64_t) {
-      worker_of(part).template run<T>({bounds[part], bounds[part + 1]});
-    });
+  const auto worker_of = [&](int part) { return ForwardWorker<Word>(worker, outputs, scratch + part * part_bytes); };
+  for_parts(parts, parts, [&](int part, int64_t, int64_t) {
+    worker_of(part).template run<T>({bounds[part], bounds[part + 1]});
   });
   static thread_local std::vector<int64_t> blocks;  // with the largest logit of each head
   blocks.assign(size_t(worker.heads), -1);
@@ -407,38 +408,49 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
     for (int part = 0; part < parts; ++part) outputs.entropy.as<float>()[h] += float(worker_of(part).totals.entropy[h]);
   }
   if (!outputs.place.defined()) return;
-  dispatch_float(inputs.q.dtype(), [&, of_heads = std::span(blocks)]<class T>() {
-    for_parts(worker.heads, parts, [&](int part, int64_t begin, int64_t end) {
-      for (int64_t h = begin; h < end; ++h)
-        if (of_heads[size_t(h)] >= 0)
-          outputs.place.as<int64_t>()[h] = worker_of(part).template place_in<T>(of_heads[size_t(h)]);
-    });
+  for_parts(worker.heads, parts, [&, of_heads = std::span(blocks)](int part, int64_t begin, int64_t end) {
+    for (int64_t h = begin; h < end; ++h)
+      if (of_heads[size_t(h)] >= 0)
+        outputs.place.as<int64_t>()[h] = worker_of(part).template place_in<T>(of_heads[size_t(h)]);
   });
 }
 
-void attention_backward(const AttentionGradients& gradients, const ConstTensor& d_out, const AttentionOutputs& outputs,
-                        const AttentionInputs& inputs, const AttentionOptions& options) {
+template <class T, class Word>
+void attention_backward_of(const AttentionGradients& gradients, const ConstTensor& d_out,
+                           const AttentionOutputs& outputs, const AttentionInputs& inputs,
+                           const AttentionOptions& options) {
   const AttentionPlan plan(inputs, options);
-  const Worker worker(plan, inputs, options);
+  const Worker<Word> worker(plan, inputs, options);
   const std::span<const int64_t> bounds = bounds_of(plan);
   const int parts = int(bounds.size()) - 1;
-  const int64_t part_bytes = BackwardWorker(worker, gradients, d_out, outputs, nullptr).scratch_bytes;
+  const int64_t part_bytes = BackwardWorker<Word>(worker, gradients, d_out, outputs, nullptr).scratch_bytes;
   std::byte* scratch = cpu::attention_scratch(parts * part_bytes);
   const auto worker_of = [&](int part) {
-    return BackwardWorker(worker, gradients, d_out, outputs, scratch + part * part_bytes);
+    return BackwardWorker<Word>(worker, gradients, d_out, outputs, scratch + part * part_bytes);
   };
-  dispatch_float(inputs.q.dtype(), [&]<class T>() {
-    for_parts(parts, parts, [&](int part, int64_t, int64_t) {
-      worker_of(part).template run<T>({bounds[part], bounds[part + 1]});
-    });
-    merge_key_gradients<T>(plan, bounds, worker_of);
+  for_parts(parts, parts, [&](int part, int64_t, int64_t) {
+    worker_of(part).template run<T>({bounds[part], bounds[part + 1]});
   });
+  merge_key_gradients<T>(plan, bounds, worker_of);
   if (!gradients.d_scale.defined()) return;
   for (int64_t h = 0; h < worker.heads; ++h) {
     double sum = 0;
     for (int part = 0; part < parts; ++part) sum += worker_of(part).d_scale[h];
     gradients.d_scale.as<float>()[h] += float(sum);
   }
+}
+
+void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
+                       const AttentionOptions& options) {
+  dispatch_words(inputs.q.dtype(),
+                 [&]<class T, class Word>() { attention_forward_of<T, Word>(outputs, inputs, options); });
+}
+
+void attention_backward(const AttentionGradients& gradients, const ConstTensor& d_out, const AttentionOutputs& outputs,
+                        const AttentionInputs& inputs, const AttentionOptions& options) {
+  dispatch_words(inputs.q.dtype(), [&]<class T, class Word>() {
+    attention_backward_of<T, Word>(gradients, d_out, outputs, inputs, options);
+  });
 }
 
 }  // namespace keel::ops::HWY_NAMESPACE

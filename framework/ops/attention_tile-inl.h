@@ -1,11 +1,12 @@
-// The arithmetic of one tile of attention: small matrix products on fp32 tiles, softmax rows and their gradient.
-// Included once per target after simd-inl.h, hence no include guard.
+// The arithmetic of one tile of attention: small matrix products on tiles of fp32 or of bf16 pairs, softmax rows and
+// their gradient. Included once per target after simd-inl.h, hence no include guard.
 //
 // Masks are intervals: a row of a tile sees the keys [begin, end). Products skip what a group of rows does not see, and
 // a score outside its row's interval is overwritten (by -infinity, or its gradient by 0), never added to.
 #include <array>
 #include <utility>
 
+#include "framework/ops/attention_pairs_cpu.h"
 #include "framework/ops/attention_plan.h"
 #include "hwy/cache_control.h"
 
@@ -14,12 +15,17 @@ namespace keel::ops::HWY_NAMESPACE {
 using cpu::Interval;
 using cpu::kBlockRows;
 using cpu::kTileKeys;
+using cpu::Matrix;
+using cpu::Pair;
 
 // Rows of c that the kernel keeps in registers, beside two vectors of b and one of a: 16 registers hold 6 rows, 32
 // hold 8.
 constexpr int kGroup = HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON ? 8 : 6;
 constexpr int kPanel = 2;  // vectors
 static_assert(kBlockRows % kGroup == 0);
+// Vectors and groups as the products of pairs have them.
+constexpr bool kPairsFit =
+    hn::MaxLanes(F32()) == cpu::kPairLanes && kGroup == cpu::kPairRows && kPanel == cpu::kPairVectors;
 
 // Row strides in floats are odd multiples of 64 bytes: rows of one column then spread over the sets of a cache.
 constexpr int64_t row_stride(int64_t columns) {
@@ -38,18 +44,22 @@ HWY_INLINE Interval padded(Interval keys) {
   return {keys.begin / lanes() * lanes(), vectors_of(keys.end) * lanes()};
 }
 
-// fp32 rows in scratch memory; `at` is an element of it.
-struct Matrix {
-  float* data;
-  int64_t stride;
-
-  HWY_INLINE float* row(int64_t i) const { return data + i * stride; }
-  HWY_INLINE Matrix at(int64_t i, int64_t j) const { return {data + i * stride + j, stride}; }
-};
+// How many values along the inner dimension of a product one word holds, and how many words hold n values.
+template <class Word>
+constexpr int64_t kValuesOf = std::is_same_v<Word, Pair> ? 2 : 1;
+template <class Word>
+constexpr int64_t words_of(int64_t n) {
+  return (n + kValuesOf<Word> - 1) / kValuesOf<Word>;
+}
+// The words that hold these values.
+template <class Word>
+HWY_INLINE Interval words_of(Interval values) {
+  return {values.begin / kValuesOf<Word>, words_of<Word>(values.end)};
+}
 
 // c [kRows, kVectors vectors] = (c +) a b with a [kRows, depth], or a stored as [depth, kRows].
 template <bool kTransposed, bool kAccumulate, int kRows, int kVectors>
-void product_kernel(Matrix c, Matrix a, Matrix b, int64_t depth) {
+void product_kernel(Matrix<float> c, Matrix<float> a, Matrix<float> b, int64_t depth) {
   const F32 f32;
   const int64_t step = lanes();
   Vec sum[kRows][kVectors];
@@ -76,7 +86,7 @@ void product_kernel(Matrix c, Matrix a, Matrix b, int64_t depth) {
   for (int j = 0; j < kVectors; ++j) hn::Store(sum[i][j], f32, c.row(i) + j * step);
 }
 
-using ProductKernel = void (*)(Matrix, Matrix, Matrix, int64_t);
+using ProductKernel = void (*)(Matrix<float>, Matrix<float>, Matrix<float>, int64_t);
 template <bool kTransposed, bool kAccumulate, int... kRows>
 constexpr auto kernels_of(std::integer_sequence<int, kRows...>) {
   return std::array<std::array<ProductKernel, kPanel>, kGroup>{
@@ -86,6 +96,19 @@ constexpr auto kernels_of(std::integer_sequence<int, kRows...>) {
 // kernels<...>[rows - 1][vectors - 1]
 template <bool kTransposed, bool kAccumulate>
 constexpr auto kernels = kernels_of<kTransposed, kAccumulate>(std::make_integer_sequence<int, kGroup>());
+
+// c [rows, vectors] = (c +) a b over `depth` words of fp32 or of bf16 pairs. Only without accumulation: times `scale`,
+// which tiles of fp32 have in a.
+template <bool kTransposed, bool kAccumulate>
+HWY_INLINE void multiply(Matrix<float> c, Matrix<float> a, Matrix<float> b, int64_t rows, int64_t vectors,
+                         int64_t depth, float) {
+  kernels<kTransposed, kAccumulate>[size_t(rows - 1)][size_t(vectors - 1)](c, a, b, depth);
+}
+template <bool kTransposed, bool kAccumulate>
+HWY_INLINE void multiply(Matrix<float> c, Matrix<Pair> a, Matrix<Pair> b, int64_t rows, int64_t vectors, int64_t depth,
+                         float scale) {
+  cpu::pair_product(kTransposed, kAccumulate, rows, vectors)(c, a, b, depth, scale);
+}
 
 // What the rows of a tile see of its keys.
 struct TileView {
@@ -115,31 +138,35 @@ struct TileView {
   }
 };
 
-// scores [rows, keys] = a [rows, depth] b [depth, keys], where a group of rows sees keys.
-void score_product(const TileView& view, Matrix scores, Matrix a, Matrix b, int64_t depth) {
+// scores [rows, keys] = scale * a [rows, depth] b [depth, keys], where a group of rows sees keys; depth in words.
+template <class Word>
+void score_product(const TileView& view, Matrix<float> scores, Matrix<Word> a, Matrix<Word> b, int64_t depth,
+                   float scale) {
   const int64_t panel = kPanel * lanes();
   for (int64_t key = view.seen.begin / panel * panel; key < view.seen.end; key += panel)
     for (int64_t i = 0; i < view.rows; i += kGroup) {
       const Interval keys = padded(view.group[i / kGroup]).intersected({key, key + panel});
       if (keys.empty()) continue;
       const int64_t rows = std::min<int64_t>(kGroup, view.rows - i);
-      const ProductKernel kernel = kernels<false, false>[size_t(rows - 1)][size_t(keys.size() / lanes() - 1)];
-      kernel(scores.at(i, keys.begin), a.at(i, 0), b.at(0, keys.begin), depth);
+      multiply<false, false>(scores.at(i, keys.begin), a.at(i, 0), b.at(0, keys.begin), rows, keys.size() / lanes(),
+                             depth, scale);
     }
 }
 
-// c [rows, columns] += a b, where the rows of c from kGroup * i on take only the inner indices depth[i].
-template <bool kTransposed>
-void add_product(Matrix c, Matrix a, Matrix b, int64_t rows, int64_t columns, const Interval* depth) {
+// c [rows, columns] += a b, where the rows of c from kGroup * i on take only the inner values depth[i]. Pairs whose
+// other value is outside take it too: it must be 0 in a, and finite in b.
+template <bool kTransposed, class Word>
+void add_product(Matrix<float> c, Matrix<Word> a, Matrix<Word> b, int64_t rows, int64_t columns,
+                 const Interval* depth) {
   const int64_t vectors = vectors_of(columns);
   for (int64_t j = 0; j < vectors; j += kPanel)
     for (int64_t i = 0; i < rows; i += kGroup) {
-      const Interval inner = depth[i / kGroup];
+      const Interval inner = words_of<Word>(depth[i / kGroup]);
       if (inner.empty()) continue;
       const int64_t height = std::min<int64_t>(kGroup, rows - i), width = std::min<int64_t>(kPanel, vectors - j);
-      const Matrix of_a = kTransposed ? a.at(inner.begin, i) : a.at(i, inner.begin);
-      const ProductKernel kernel = kernels<kTransposed, true>[size_t(height - 1)][size_t(width - 1)];
-      kernel(c.at(i, j * lanes()), of_a, b.at(inner.begin, j * lanes()), inner.size());
+      const Matrix<Word> of_a = kTransposed ? a.at(inner.begin, i) : a.at(i, inner.begin);
+      multiply<kTransposed, true>(c.at(i, j * lanes()), of_a, b.at(inner.begin, j * lanes()), height, width,
+                                  inner.size(), 1.f);
     }
 }
 
@@ -148,7 +175,7 @@ constexpr int64_t kRowsAhead = 8;
 
 // Rows [n, columns] as fp32, times `factor`, zeros up to a whole vector. Whether all values are finite.
 template <class T>
-bool pack_rows(Matrix to, const T* from, int64_t stride, int64_t n, int64_t columns, float factor) {
+bool pack_rows(Matrix<float> to, const T* from, int64_t stride, int64_t n, int64_t columns, float factor) {
   Vec poison = zero();
   for (int64_t i = 0; i < n; ++i) {
     const T* ahead = from + std::min(i + kRowsAhead, n - 1) * stride;
@@ -162,19 +189,54 @@ bool pack_rows(Matrix to, const T* from, int64_t stride, int64_t n, int64_t colu
   return sum_of(poison) == 0;
 }
 
+// Rows [n, columns] as they are, pairs of neighbours in a row; zeros up to whole vectors, and up to `height` rows.
+// Whether all values are finite.
+inline bool copy_rows(Matrix<Pair> to, const bf16* from, int64_t stride, int64_t n, int64_t height, int64_t columns) {
+  const U32 u;
+  const int64_t width = vectors_of(words_of<Pair>(columns)) * lanes();
+  auto carried = hn::Zero(u);  // into the bit above an exponent whose bits are all 1
+  for (int64_t i = 0; i < n; ++i) {
+    const bf16* ahead = from + std::min(i + kRowsAhead, n - 1) * stride;
+    Pair* row = to.row(i);
+    row[(columns - 1) / 2] = 0;
+    std::memcpy(row, from + i * stride, size_t(columns) * sizeof(bf16));
+    std::fill(row + words_of<Pair>(columns), row + width, 0);
+    for (int64_t j = 0; j < width; j += lanes()) {
+      hwy::Prefetch(ahead + 2 * j);
+      const auto exponents = hn::And(hn::LoadU(u, row + j), hn::Set(u, 0x7f807f80u));
+      carried = hn::Or(carried, hn::Add(exponents, hn::Set(u, 0x00800080u)));
+    }
+  }
+  for (int64_t i = n; i < height; ++i) std::fill_n(to.row(i), width, 0);
+  return hn::AllFalse(u, hn::TestBit(carried, hn::Set(u, 0x8000u))) &&
+         hn::AllFalse(u, hn::TestBit(carried, hn::Set(u, 0x80000000u)));
+}
+
+// to [n / 2, columns] from rows [n, columns]: pairs of neighbours in a column. n is even.
+inline void zip_rows(Matrix<Pair> to, Matrix<Pair> rows, int64_t n, int64_t columns) {
+  const U32 u;
+  const auto values = [&](int64_t i, int64_t j) HWY_ATTR {
+    return hn::PromoteTo(u, hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(rows.row(i)) + j));
+  };
+  for (int64_t i = 0; i < n; i += 2)
+    for (int64_t j = 0; j < vectors_of(columns) * lanes(); j += lanes())
+      hn::StoreU(hn::Or(values(i, j), hn::ShiftLeft<16>(values(i + 1, j))), u, to.row(i / 2) + j);
+}
+
 // to [columns, n] = from [n, columns] transposed, four rows at a time. Both are accessible up to whole vectors of
 // columns, and n is a multiple of four.
-void transpose(Matrix to, Matrix from, int64_t n, int64_t columns) {
-  const F32 f32;
-  constexpr int64_t kStep = hn::MaxLanes(F32());
-  HWY_ALIGN float fours[4 * kStep];
+template <class Word>
+void transpose(Matrix<Word> to, Matrix<Word> from, int64_t n, int64_t columns) {
+  const hn::ScalableTag<Word> tag;
+  constexpr int64_t kStep = hn::MaxLanes(hn::ScalableTag<Word>());
+  HWY_ALIGN Word fours[4 * kStep];
   for (int64_t i = 0; i < n; i += 4)
     for (int64_t j = 0; j < columns; j += kStep) {
-      const float* at = from.row(i) + j;
-      hn::StoreInterleaved4(hn::Load(f32, at), hn::Load(f32, at + from.stride), hn::Load(f32, at + 2 * from.stride),
-                            hn::Load(f32, at + 3 * from.stride), f32, fours);
+      const Word* at = from.row(i) + j;
+      hn::StoreInterleaved4(hn::Load(tag, at), hn::Load(tag, at + from.stride), hn::Load(tag, at + 2 * from.stride),
+                            hn::Load(tag, at + 3 * from.stride), tag, fours);
       HWY_UNROLL(16)
-      for (int64_t c = 0; c < kStep; ++c) std::memcpy(to.row(j + c) + i, fours + 4 * c, 4 * sizeof(float));
+      for (int64_t c = 0; c < kStep; ++c) std::memcpy(to.row(j + c) + i, fours + 4 * c, 4 * sizeof(Word));
     }
 }
 
@@ -273,7 +335,7 @@ HWY_INLINE void raise_maximum(Softmax& state, int64_t i, float maximum, float* o
 
 // Scores of the tile's rows to unnormalised probabilities; out [rows, columns] is the output so far. All maxima come
 // first: rows do not wait for one another.
-void softmax_rows(Softmax& state, const TileView& view, int64_t first, Matrix scores, Matrix out, int64_t columns) {
+void softmax_rows(Softmax& state, const TileView& view, Matrix<float> scores, Matrix<float> out, int64_t columns) {
   Vec largest = splat(state.largest);
   for (int64_t i = 0; i < view.rows; ++i) {
     const Interval keys = padded(view.group[i / kGroup]), seen = view.row[i];
@@ -282,7 +344,7 @@ void softmax_rows(Softmax& state, const TileView& view, int64_t first, Matrix sc
     hide(row, keys, seen, row[seen.begin]);
     const float maximum = row_maximum(row, keys, state.softcap, largest);
     hide(row, keys, seen, -HUGE_VALF);
-    if (maximum > state.maximum[first + i]) raise_maximum(state, first + i, maximum, out.row(i), columns);
+    if (maximum > state.maximum[i]) raise_maximum(state, i, maximum, out.row(i), columns);
   }
   for (int64_t i = 0; i < view.rows; ++i) {
     const Interval keys = padded(view.group[i / kGroup]), seen = view.row[i];
@@ -291,17 +353,17 @@ void softmax_rows(Softmax& state, const TileView& view, int64_t first, Matrix sc
       std::fill(row + keys.begin, row + keys.end, 0.f);
       continue;
     }
-    const float maximum = state.maximum[first + i];
-    if (state.want_entropy) state.weighted[first + i] += weighted_sum(row, keys, maximum);
-    state.sum[first + i] += exponentials(row, keys, maximum);
+    const float maximum = state.maximum[i];
+    if (state.want_entropy) state.weighted[i] += weighted_sum(row, keys, maximum);
+    state.sum[i] += exponentials(row, keys, maximum);
   }
   state.largest = max_of(largest);
 }
 
 // Scores of the tile's rows become p = exp(score - log_sum_exp), dp becomes dL/dscore = p (dp - dot), before the
 // soft-cap. log_sum_exp and dot are those of the tile's rows.
-void softmax_gradient_rows(const TileView& view, Matrix scores, Matrix dp, const float* log_sum_exp, const float* dot,
-                           float softcap) {
+void softmax_gradient_rows(const TileView& view, Matrix<float> scores, Matrix<float> dp, const float* log_sum_exp,
+                           const float* dot, float softcap) {
   const F32 f32;
   const Vec inverse_cap = splat(softcap == 0 ? 0.f : 1 / softcap);
   for (int64_t i = 0; i < view.rows; ++i) {

@@ -172,14 +172,39 @@ TEST(AttentionMask, PoisonStaysWhereItIsSeen) {
     half.fill(10);
     expect_poison_stays(half, 131, 40, poison);
     if (!on_cpu && std::isinf(poison)) return;
-    AttentionCase windowed = simple_case(150, 20, 8);
-    windowed.x.window = 5;
-    expect_poison_stays(windowed, 40, -1, poison);
-    expect_poison_stays(windowed, -1, 77, poison);
-    AttentionCase documents = simple_case(150, 20, 9);
-    for (int64_t t = 0; t < 150; ++t) documents.x.first_key.push_back(t / 37 * 37);
-    expect_poison_stays(documents, 80, -1, poison);
-    expect_poison_stays(documents, -1, 36, poison);
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      AttentionCase windowed = simple_case(150, 20, 8);
+      windowed.x.window = 5;
+      AttentionCase documents = simple_case(150, 20, 9);
+      for (int64_t t = 0; t < 150; ++t) documents.x.first_key.push_back(t / 37 * 37);
+      for (AttentionCase* problem : {&windowed, &documents}) {
+        problem->dtype = dtype;
+        problem->fill(8);
+      }
+      expect_poison_stays(windowed, 40, -1, poison);
+      expect_poison_stays(windowed, -1, 77, poison);
+      expect_poison_stays(documents, 80, -1, poison);
+      expect_poison_stays(documents, -1, 36, poison);
+    }
+  }
+}
+
+// Finite values whose scores are not leave NaN in memory that is used again.
+TEST(AttentionMask, ABlownCallLeavesNothingForTheNext) {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    AttentionCase problem = simple_case(48, 16, 12);
+    problem.dtype = dtype;
+    problem.x.T_q = 7;
+    problem.x.q_offset = 41;
+    problem.fill(12);
+    const AttentionRun before = run_attention(problem);
+    AttentionCase blown = simple_case(48, 16, 12);
+    blown.dtype = dtype;
+    blown.fill(12, 1e30);
+    run_attention(blown);
+    const AttentionRun after = run_attention(problem);
+    for (auto field : {&AttentionRun::out, &AttentionRun::dq, &AttentionRun::dk, &AttentionRun::dv})
+      EXPECT_TRUE(same_bits(before.*field, after.*field));
   }
 }
 
