@@ -186,7 +186,7 @@ __device__ __forceinline__ void add_rows_product(float (&sums)[M][N][4], const O
   constexpr int kStride = kTileStride<__nv_bfloat16, D>;
   const int row = int(device::lane()) % 8, low = int(device::lane()) / 8 % 2 * 8, high = int(device::lane()) / 16 * 8;
   b += (row + high) * kStride + low;
-#pragma unroll
+#pragma unroll(D > 128 ? 4 : D / 16)  // all at once would not fit the registers beside the sums of a long row
   for (int k = 0; k < D / 16; ++k) {
     uint32_t of_a[M][4];
     a.get(of_a, k);
@@ -239,6 +239,7 @@ __device__ __forceinline__ void add_rows_product(float (&of_rows)[1][N][4], cons
   auto& sums = of_rows[0];
   const float* a = own.rows + lane / 4 * kStride;
   b += lane % 4 * 2 * kStride;
+#pragma unroll 2
   for (int k = 0; k < D; ++k) {
     const float of_a[2] = {a[k], a[8 * kStride + k]};
 #pragma unroll
