@@ -135,6 +135,8 @@ class Fuzz : public ::testing::TestWithParam<Target> {
 TEST_P(Fuzz, IsFineOrAnInputError) {
   constexpr auto kTime = std::chrono::seconds(8);
   const std::string seed = seed_of(GetParam().name);
+  if (const char* seeds = std::getenv("KEEL_FUZZ_SEEDS"))  // where libFuzzer is to begin
+    std::ofstream(std::string(seeds) + "/" + GetParam().name, std::ios::binary) << seed;
   GetParam().run(seed);
   GetParam().run({});
   const auto begin = std::chrono::steady_clock::now();
