@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(kThreads) look_up(Y* y, const T* table, const 
 
 constexpr int kTile = 2048;        // positions looked through at a time
 constexpr int kListThreads = 128;  // of a block of the backward pass
+constexpr int kListBlocks = 8;     // on a multiprocessor at a time
 constexpr int kAhead = 4;          // positions whose values are on their way at a time
 constexpr int kWarps = kListThreads / device::kWarp;
 constexpr size_t kListBytes = (2 * kTile + kWarps) * sizeof(int);
@@ -74,7 +75,7 @@ __device__ __forceinline__ int collect(const List& list, const int32_t* ids, int
 // Rows are dealt to buckets (grid x) and columns to chunks (grid y): every element of the table belongs to one thread,
 // which adds its positions in their order. No atomics, no sort; a row that comes again and again stays in registers.
 template <class T, int N>
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kListThreads, kListBlocks)
     add_rows(float* d_table, const T* __restrict__ dy, const int32_t* ids, Lookup at) {
   int* shared = device::shared_memory<int>();
   const List list{shared, shared + kTile, shared + 2 * kTile};
@@ -133,7 +134,7 @@ void embedding_backward(Tensor d_table, ConstTensor dy, ConstTensor ids, int64_t
   dispatch_device_float(dy.dtype(), [&]<class T>() {
     dispatch_width(row_width_of(d_table, dy), [&]<int N>() {
       const int64_t chunks = (lookup.columns / N + kListThreads - 1) / kListThreads;
-      const int64_t most = std::max<int64_t>(1, keel::cuda::multiprocessors(dy.device()) * 8 / chunks);
+      const int64_t most = std::max<int64_t>(1, keel::cuda::multiprocessors(dy.device()) * kListBlocks / chunks);
       const dim3 grid(unsigned(std::min(most, lookup.rows)), unsigned(chunks));
       launch(add_rows<T, N>, grid, kListThreads, kListBytes, keel::cuda::current_stream(dy.device()),
              at<float>(d_table), at<T>(dy), at<int32_t>(ids), lookup);

@@ -133,6 +133,7 @@ __device__ __forceinline__ void for_elements(int64_t n, const F& f) {
   const int64_t first = int64_t(device::block_index().x) * device::block_size().x + device::thread_index().x;
   const int64_t stride = int64_t(device::grid_size().x) * device::block_size().x;
   const int64_t packs = n / N;
+#pragma unroll 1  // the block's other warps hide the wait; registers for eight blocks do not hold two packs
   for (int64_t i = first; i < packs; i += stride) f(i * N, Width<N>());
   if constexpr (N > 1)
     for (int64_t i = packs * N + first; i < n; i += stride) f(i, Width<1>());
