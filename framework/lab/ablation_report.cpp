@@ -32,18 +32,25 @@ double largest(const std::vector<double>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
+bool any_lost(const Line& line, size_t x) {
+  return std::ranges::any_of(line.results[x], [](const CellResult* result) { return result && !result->lost.empty(); });
+}
+
 // Means over seeds, with bars from the smallest to the largest; values that are not numbers are left out. Lines are
-// moved apart a little so that bars are seen.
+// moved apart a little so that bars are seen. Without an axis each has a place of its own.
 Series over_x(const Comparison& comparison, size_t index, double (*value)(const CellResult&)) {
   const Line& line = comparison.lines[index];
   Series series{.label = line.label, .color = int(index), .points = true, .dashed = line.baseline == index};
   const double place = (double(index) + 0.5) / double(comparison.lines.size()) - 0.5;  // of the line among the others
-  series.aside = place * (comparison.x_numbers.empty() ? 0.4 : 0.08);
+  if (!comparison.x_key.empty()) series.aside = place * (comparison.x_numbers.empty() ? 0.4 : 0.08);
   for (size_t x = 0; x < line.results.size(); ++x) {
     std::vector<double> values = values_at(line, x, value);
     std::erase_if(values, [](double each) { return std::isnan(each); });
     if (values.empty()) continue;
-    series.x.push_back(comparison.x_numbers.empty() ? double(x) : comparison.x_numbers[x]);
+    series.x.push_back(comparison.x_key.empty()       ? double(index)
+                       : comparison.x_numbers.empty() ? double(x)
+                                                      : comparison.x_numbers[x]);
+    series.open.push_back(any_lost(line, x));
     series.y.push_back(estimate(values).mean);
     series.low.push_back(*std::min_element(values.begin(), values.end()));
     series.high.push_back(*std::max_element(values.begin(), values.end()));
@@ -59,7 +66,11 @@ bool spans_a_decade(const std::vector<double>& values) {
 
 Chart chart_over_x(const Comparison& comparison, Chart chart, double (*value)(const CellResult&)) {
   chart.x_label = comparison.x_key.empty() ? "arm" : comparison.x_key;
-  if (comparison.x_numbers.empty())
+  chart.open_label = "with lost cells";
+  chart.legend = !comparison.x_key.empty();
+  if (comparison.x_key.empty())
+    for (const Line& line : comparison.lines) chart.x_names.push_back(line.label);
+  else if (comparison.x_numbers.empty())
     chart.x_names = comparison.x;
   else
     chart.log_x = spans_a_decade(comparison.x_numbers);
@@ -84,11 +95,22 @@ void add_losses(Page& page, const Comparison& comparison) {
       comparison, {.name = "loss", .title = "Held-out loss at the end.", .y_label = "nats per token"}, counted_loss);
   if (const auto bigram = common(comparison, [](const CellResult& r) { return r.bigram_loss; }))
     loss.levels.emplace_back("token bigram", *bigram);
-  if (comparison.x_key == "optimizer.lr") {
-    const auto first = values_of(comparison.lines[0], [](const CellResult& r) { return r.first_loss; });
-    if (!first.empty()) loss.levels.emplace_back("before training", estimate(first).mean);
+  std::string caption = "Means over seeds, bars from the lowest to the highest seed. The baseline is dashed.";
+  std::vector<double> first, reached;
+  bool finite = true;
+  for (const Line& line : comparison.lines) {
+    for (double each : values_of(line, [](const CellResult& r) { return r.first_loss; })) first.push_back(each);
+    for (double each : values_of(line, counted_loss)) reached.push_back(each);
   }
-  page.picture(draw(loss), "Means over seeds, bars from the lowest to the highest seed. The baseline is dashed.");
+  if (comparison.x_key == "optimizer.lr") {
+    const double before = estimate(first).mean;
+    caption += fmt::format(" Before training it is {:.2f}.", before);
+    if (largest(reached) >= *std::ranges::min_element(first)) loss.levels.emplace_back("before training", before);
+  }
+  for (const Line& line : comparison.lines)
+    for (double each : values_of(line, [](const CellResult& r) { return r.valid_loss; })) finite &= std::isfinite(each);
+  if (!finite) caption += " A loss that is not finite stands at that before training.";
+  page.picture(draw(loss), caption);
   Chart logits = chart_over_x(comparison,
                               {.name = "largest_logit",
                                .title = "Largest logit of any step, layer and head.",
@@ -96,7 +118,7 @@ void add_losses(Page& page, const Comparison& comparison) {
                                .log_y = true,
                                .levels = {{"lost above", kLostLogit}}},
                               [](const CellResult& r) { return r.largest_logit; });
-  page.picture(draw(logits), "Before soft-cap and softmax.");
+  page.picture(draw(logits), "Before soft-cap and softmax; ∞: not finite.");
 }
 
 void add_entropies(Page& page, const Comparison& comparison) {
@@ -122,6 +144,7 @@ void add_sensitivity(Page& page, const Comparison& comparison) {
               .title = "Learning-rate sensitivity.",
               .x_label = "",
               .y_label = "nats per token",
+              .legend = false,
               .size = {760, 320}};
   for (size_t i = 0; i < comparison.lines.size(); ++i) {
     const std::vector<double> values = sensitivities(comparison.lines[i]);
@@ -162,8 +185,10 @@ void add_logits_over_steps(Page& page, const Ablation& ablation, const Compariso
         const RunRecord run = read_steps(cell_directory(ablation.directory, ablation.plan.cells[line.cells[x][seed]]));
         for (size_t i = map.x.size(); i < run.steps.size(); ++i) map.x.push_back(double(run.steps[i].step));
         row.resize(map.x.size(), std::numeric_limits<double>::quiet_NaN());
-        for (size_t i = 0; i < run.steps.size(); ++i)
-          if (!(run.steps[i].largest_logit <= row[i])) row[i] = run.steps[i].largest_logit;
+        for (size_t i = 0; i < run.steps.size(); ++i) {
+          const double logit = run.steps[i].largest_logit, known = std::isnan(logit) ? INFINITY : logit;
+          row[i] = std::isnan(row[i]) ? known : std::max(row[i], known);
+        }
       }
       if (!any) continue;
       map.rows.push_back(line.label + (comparison.x_key.empty() ? "" : "  " + comparison.x[x]));
@@ -171,7 +196,7 @@ void add_logits_over_steps(Page& page, const Ablation& ablation, const Compariso
     }
   for (std::vector<double>& row : map.values) row.resize(map.x.size(), std::numeric_limits<double>::quiet_NaN());
   if (map.x.empty()) return;
-  page.picture(draw(narrowed(map, 160)), "Rows: arm and " + comparison.x_key + "; the largest of all seeds.");
+  page.picture(draw(map), "Rows: arm and " + comparison.x_key + "; the largest of all seeds.");
 }
 
 void add_arms(Page& page, const Ablation& ablation) {
@@ -187,26 +212,70 @@ void add_arms(Page& page, const Ablation& ablation) {
   page.table(rows);
 }
 
+// The smallest learning rate with a lost cell.
+std::string lost_from(const Comparison& comparison, const Line& line) {
+  for (size_t x = 0; x < comparison.x.size(); ++x)
+    if (any_lost(line, x)) return comparison.x[x];
+  return "-";
+}
+
+// What the highest learning rate costs, over the seeds that have all cells.
+std::vector<double> losses_at_the_end(const Line& line) {
+  std::vector<size_t> seeds, whole;
+  const std::vector<double> last = losses_at(line, line.results.size() - 1, &seeds), best = best_losses(line, &whole);
+  std::vector<double> losses;
+  for (size_t i = 0; i < whole.size(); ++i)
+    losses.push_back(last[size_t(std::ranges::find(seeds, whole[i]) - seeds.begin())] - best[i]);
+  return losses;
+}
+
 void add_overview(Page& page, const Comparison& comparison) {
-  Rows rows = {{"arm", "best held-out loss", "lost", "largest logit", "of its bound"}};
+  const bool rates = comparison.x_key == "optimizer.lr" && comparison.x.size() > 1;
+  Rows rows = {{"arm", "best held-out loss"}};
   if (comparison.has_sensitivity) rows[0].push_back("sensitivity");
+  rows[0].push_back("lost");
+  if (rates)
+    rows[0].insert(rows[0].end(), {"lost from learning rate", "loss at " + comparison.x.back() + " minus best"});
+  rows[0].insert(rows[0].end(), {"largest logit", "of its bound", "step time against the baseline"});
   for (const Line& line : comparison.lines) {
     const std::vector<double> lost = values_of(line, [](const CellResult& r) { return double(!r.lost.empty()); });
     const std::vector<double> used = values_of(line, [](const CellResult& r) { return r.bound_used.value_or(-1); });
     if (lost.empty()) continue;
-    rows.push_back(
-        {line.label, text_of(estimate(best_losses(line))),
-         fmt::format("{} of {}", std::count(lost.begin(), lost.end(), 1.0), lost.size()),
-         fmt::format("{:.3g}", largest(values_of(line, [](const CellResult& r) { return r.largest_logit; }))),
-         largest(used) > 0 ? fmt::format("{:.0f}%", 100 * largest(used)) : "no bound"});
-    if (comparison.has_sensitivity) rows.back().push_back(text_of(estimate(sensitivities(line))));
+    rows.push_back({line.label, text_of(estimate(best_losses(line)))});
+    std::vector<std::string>& row = rows.back();
+    if (comparison.has_sensitivity) row.push_back(text_of(estimate(sensitivities(line))));
+    row.push_back(fmt::format("{} of {}", std::count(lost.begin(), lost.end(), 1.0), lost.size()));
+    if (rates)
+      row.insert(row.end(), {lost_from(comparison, line), text_of(estimate(losses_at_the_end(line)), "{:.3f}")});
+    row.push_back(fmt::format("{:.3g}", largest(values_of(line, [](const CellResult& r) { return r.largest_logit; }))));
+    row.push_back(largest(used) > 0 ? fmt::format("{:.0f}%", 100 * largest(used)) : "no bound");
+    row.push_back(text_of_ratios(step_time_ratios(line, comparison.lines[line.baseline])));
   }
   page.heading("Overview");
   page.table(rows);
 }
 
+// Planted or grown outliers; nothing without telemetry.
+void add_stream(Page& page, const Comparison& comparison) {
+  Rows rows = {{"arm", "share of |x| > 6, mean", "largest", "kurtosis, mean", "largest"}};
+  for (const Line& line : comparison.lines) {
+    std::vector<double> shares = values_of(line, [](const CellResult& r) { return r.outlier_share.value_or(-1); });
+    std::vector<double> kurtoses = values_of(line, [](const CellResult& r) { return r.kurtosis.value_or(-1); });
+    for (auto* values : {&shares, &kurtoses}) std::erase(*values, -1);
+    if (shares.empty() || kurtoses.empty()) continue;
+    rows.push_back({line.label, fmt::format("{:.4f}", estimate(shares).mean), fmt::format("{:.4f}", largest(shares)),
+                    fmt::format("{:.3g}", estimate(kurtoses).mean), fmt::format("{:.3g}", largest(kurtoses))});
+  }
+  if (rows.size() == 1) return;
+  page.heading("Outliers in the residual stream");
+  page.paragraph(
+      "At the end, of each cell's worst layer. The share is absolute: where the whole stream grows, it grows as well, "
+      "and kurtosis (3 for a normal distribution) does not.");
+  page.table(rows);
+}
+
 // A cell of the table of lost cells: "2/5".
-void add_lost(Page& page, const Comparison& comparison) {
+void add_lost(Page& page, const Ablation& ablation, const Comparison& comparison) {
   Rows rows = {{comparison.x_key.empty() ? "lost" : "lost at " + comparison.x_key}};
   for (const std::string& x : comparison.x) rows[0].push_back(x);
   for (const Line& line : comparison.lines) {
@@ -223,6 +292,11 @@ void add_lost(Page& page, const Comparison& comparison) {
                   "bigram's at the end. The label changes no number.",
                   kLostLogit));
   page.table(rows);
+  Rows reasons = {{"lost cell", "why: what came first"}};
+  for (size_t i = 0; i < ablation.results.size(); ++i)
+    if (const auto& result = ablation.results[i]; result && !result->lost.empty())
+      reasons.push_back({ablation.plan.cells[i].name, result->lost});
+  if (reasons.size() > 1) page.table(reasons);
 }
 
 std::vector<std::string> difference_row(const std::string& label, const std::string& what, const Estimate& e) {
@@ -251,8 +325,13 @@ void add_differences(Page& page, const Ablation& ablation, const Comparison& com
   }
   if (rows.size() == 1) return;
   page.heading("Paired differences");
-  page.paragraph(
-      "Seed by seed, in nats per token; below 0 the arm is better. Student's interval from 3 seeds on, p from 5 on.");
+  std::string text =
+      "Seed by seed, in nats per token; below 0 the arm is better. Student's interval from 3 seeds on, p from 5 on.";
+  const auto intervals = std::count_if(rows.begin() + 1, rows.end(), [](const auto& row) { return row[3] != "-"; });
+  if (intervals > 1)
+    text += fmt::format(" {} comparisons, each at 95%: where nothing differs, about one in 20 still excludes 0.",
+                        intervals);
+  page.paragraph(text);
   page.table(rows);
 }
 
@@ -290,7 +369,7 @@ void add_spikes(Page& page, const Comparison& comparison) {
 }
 
 void add_costs(Page& page, const Comparison& comparison) {
-  Rows rows = {{"arm", "seconds per step", "against the baseline", "tokens per second", "memory planned",
+  Rows rows = {{"arm", "seconds per step", "against the baseline, cell by cell", "tokens per second", "memory planned",
                 "against the baseline", "memory held"}};
   auto seconds = [](const Line& line) {
     return median(values_of(line, [](const CellResult& r) { return r.seconds_per_step; }));
@@ -308,7 +387,7 @@ void add_costs(Page& page, const Comparison& comparison) {
     rows.push_back({line.label,
                     fmt::format("{:.4f} ({:.4f} to {:.4f})", seconds(line), *std::min_element(each.begin(), each.end()),
                                 largest(each)),
-                    seconds(baseline) > 0 ? fmt::format("{:.3f}", seconds(line) / seconds(baseline)) : "-",
+                    text_of_ratios(step_time_ratios(line, baseline)),
                     human_count(median(values_of(line, [](const CellResult& r) { return r.tokens_per_second; }))),
                     human_bytes(memory(line)),
                     memory(baseline) > 0 ? fmt::format("{:.3f}", memory(line) / memory(baseline)) : "-",
@@ -316,8 +395,11 @@ void add_costs(Page& page, const Comparison& comparison) {
   }
   page.heading("Costs");
   page.paragraph(
-      "Medians over cells of each cell's median step, with the fastest and the slowest cell: what else the machine "
-      "did shows in them. Memory is that of rank 0: what the run planned, and the most that its process held, cells "
+      "Seconds: the median over cells of each cell's median step, with the fastest and the slowest cell; what else the "
+      "machine did shows in them. Against the baseline: the median ratio, and the range, of cells at the same point "
+      "and "
+      "seed, by the fastest twentieth of their steps; keel bench, on a quiet machine, is what prices an arm. Memory is "
+      "that of rank 0: what the run planned, and the most that its process held, cells "
       "that it ran before included.");
   page.table(rows);
 }
@@ -356,7 +438,8 @@ Page ablation_report(const Ablation& ablation, const std::string& config) {
   add_entropies(page, comparison);
   add_sensitivity(page, comparison);
   add_logits_over_steps(page, ablation, comparison);
-  add_lost(page, comparison);
+  add_stream(page, comparison);
+  add_lost(page, ablation, comparison);
   add_differences(page, ablation, comparison);
   add_spikes(page, comparison);
   add_costs(page, comparison);

@@ -138,7 +138,8 @@ ablate:
     EXPECT_THAT(ended.ours.back(), HasSubstr("1 failed; the same command goes on"));
     EXPECT_THAT(read("runs/failing/cells/blind-seed1/failure.json"), HasSubstr("nowhere"));
     const auto ends = column("failing", "end");
-    EXPECT_EQ(ends.size(), 2u);
+    EXPECT_EQ(ends.size(), 3u);
+    EXPECT_EQ(ends.at("blind-seed1"), "failed");
     EXPECT_EQ(ends.at("fine-seed1"), "done");
     EXPECT_EQ(ends.at("wild-seed1"), "unstable");
     EXPECT_EQ(column("failing", "valid_loss").at("wild-seed1"), "nan");
