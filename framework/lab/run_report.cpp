@@ -93,7 +93,7 @@ void add_heads(Page& page, const RunRecord& run, const HeadPicture& picture) {
                                          .log_color = spans_decades(*record),
                                          .keeps_least = picture.keeps_least});
   std::string caption = picture.caption;
-  if (map.rows.size() > kMostHeatRows)
+  if (map.rows.size() > kMostHeatRows && map.group > 1)
     caption += fmt::format(" By layer, the {} of its heads; the CSV has all.", map.keeps_least ? "least" : "largest");
   page.picture(draw(map), caption);
 }

@@ -201,8 +201,10 @@ TEST(Findings, SayWhereSeedsAreMissing) {
   }
   EXPECT_THAT(findings(ablation).not_shown,
               HasSubstr("how much of l2 against the baseline is chance: fewer than 3 of 3 seeds are complete"));
-  for (size_t i = 0; i < 18; ++i)
-    if (i >= 6) ablation.results[i].reset();
+  Ablation without = ablation;
+  for (size_t i = 18; i < 27; ++i) without.results[i].reset();
+  EXPECT_THAT(findings(without).not_shown, Not(HasSubstr("chance"))) << "no cell, no difference";
+  for (size_t i = 6; i < 18; ++i) ablation.results[i].reset();
   EXPECT_THAT(findings(ablation).not_shown, HasSubstr("with fewer than 3 of 3 seeds complete no interval"));
   for (size_t i = 18; i < 27; ++i) ablation.results[i].reset();
   const Findings found = findings(ablation);
