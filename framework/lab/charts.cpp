@@ -92,7 +92,8 @@ std::string data_block(const Chart& chart, size_t index) {
   return text + "EOD\n";
 }
 
-// Bars below the points, and an entry of the legend of its own: points of several kinds get none.
+// Bars below the points (of gnuplot's own, white blots would be part), and an entry of the legend of its own: points of
+// several kinds get none.
 std::string plot_of(const Series& series, size_t index, const Scheme& scheme) {
   const Look look = look_of(series);
   const bool points = series.points || !series.line;
@@ -103,8 +104,9 @@ std::string plot_of(const Series& series, size_t index, const Scheme& scheme) {
                                         scheme.series[look.color], look.dash, series.line ? 0.7 : 0.9);
   std::string text;
   if (!series.low.empty())
-    text = fmt::format("$d{} using 1:2:4:5 with yerrorbars lc rgb '{}' lw 2 ps 0 notitle, ", index,
-                       scheme.series[look.color]);
+    text = fmt::format(
+        "$d{} using 1:4:(0):($5-$4) with vectors heads size graph 0.008,90 nofilled lc rgb '{}' lw 2 notitle, ", index,
+        scheme.series[look.color]);
   text += points ? fmt::format("$d{} using 1:2:3 {} pt variable notitle", index, style)
                  : fmt::format("$d{} using 1:2 {} notitle", index, style);
   return text + fmt::format(", keyentry {} pt {} title {}", style, look.point, quoted(series.label));

@@ -103,6 +103,24 @@ Comparison compare(const Ablation& ablation) {
   return comparison;
 }
 
+std::vector<double> values_at(const Line& line, size_t x, double (*value)(const CellResult&)) {
+  std::vector<double> values;
+  for (const CellResult* result : line.results[x])
+    if (result) values.push_back(value(*result));
+  return values;
+}
+
+std::vector<double> values_of(const Line& line, double (*value)(const CellResult&)) {
+  std::vector<double> values;
+  for (size_t x = 0; x < line.results.size(); ++x)
+    for (double each : values_at(line, x, value)) values.push_back(each);
+  return values;
+}
+
+bool any_lost(const Line& line, size_t x) {
+  return std::ranges::any_of(line.results[x], [](const CellResult* result) { return result && !result->lost.empty(); });
+}
+
 double counted_loss(const CellResult& result) {
   return std::isfinite(result.valid_loss) ? result.valid_loss : result.first_loss;
 }

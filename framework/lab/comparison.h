@@ -28,6 +28,12 @@ struct Comparison {
 // `ablation` outlives it.
 Comparison compare(const Ablation& ablation);
 
+// One number of each cell of a line that has ended, at one x or at all.
+std::vector<double> values_at(const Line& line, size_t x, double (*value)(const CellResult&));
+std::vector<double> values_of(const Line& line, double (*value)(const CellResult&));
+// Whether a cell at this x is lost.
+bool any_lost(const Line& line, size_t x);
+
 // The held-out loss that counts: that before the first step where it is not finite.
 double counted_loss(const CellResult& result);
 

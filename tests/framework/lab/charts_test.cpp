@@ -165,6 +165,16 @@ TEST(Charts, SeveralLinesHaveALegend) {
   EXPECT_THAT(shown_texts(draw(chart)), Not(Contains("apple")));
 }
 
+// Their paper is whatever the page's is.
+TEST(Charts, BarsAreDrawnInTheColorOfTheirSeries) {
+  const Series bars{.label = "a", .x = {1, 2}, .y = {2, 3}, .low = {1, 2.5}, .high = {3, 3.5}, .points = true};
+  const Picture picture = draw(Chart{.name = "c", .title = "t", .series = {bars, {.label = "b", .x = {1}, .y = {2}}}});
+  for (const std::string& svg : {picture.light, picture.dark}) EXPECT_THAT(svg, Not(HasSubstr(" color='white'")));
+  Chart without{.name = "c", .title = "t", .series = {bars}};
+  without.series[0].low = without.series[0].high = {};
+  EXPECT_GT(picture.light.size(), draw(without).light.size());
+}
+
 TEST(Charts, OpenPointsAreExplained) {
   Chart chart{.name = "c", .title = "t", .open_label = "broken"};
   chart.series.push_back({.label = "a", .x = {1, 2}, .y = {1, 2}, .open = {false, false}, .points = true});
