@@ -84,6 +84,12 @@ constexpr HeadPicture kPictures[] = {
     {"q_rms", "Root mean square of q before the norm.", "rms", ""},
     {"k_rms", "Root mean square of k before the norm.", "rms", ""}};
 
+void add_heat_map(Page& page, const HeatMap& map, std::string caption) {
+  if (map.rows.size() > kMostHeatRows && map.group > 1)
+    caption += fmt::format(" By layer, the {} of its heads; the CSV has all.", map.keeps_least ? "least" : "largest");
+  page.picture(draw(map), caption);
+}
+
 void add_heads(Page& page, const RunRecord& run, const HeadPicture& picture) {
   const HeadRecord* record = run.head(picture.name);
   if (!record) return;
@@ -92,10 +98,7 @@ void add_heads(Page& page, const RunRecord& run, const HeadPicture& picture) {
                                          .value_label = picture.value,
                                          .log_color = spans_decades(*record),
                                          .keeps_least = picture.keeps_least});
-  std::string caption = picture.caption;
-  if (map.rows.size() > kMostHeatRows && map.group > 1)
-    caption += fmt::format(" By layer, the {} of its heads; the CSV has all.", map.keeps_least ? "least" : "largest");
-  page.picture(draw(map), caption);
+  add_heat_map(page, map, picture.caption);
 }
 
 // logit / bound, in the steps that have both.
@@ -104,9 +107,10 @@ void add_bounds(Page& page, const RunRecord& run) {
   if (!logits || !bounds || logits->steps != bounds->steps) return;
   HeadRecord share = *logits;
   for (size_t i = 0; i < share.values.size(); ++i) share.values[i] /= bounds->values[i];
-  page.picture(draw(heat_map(share, {.name = "bound_used",
-                                     .title = "How much of QK-Norm's bound is used.",
-                                     .value_label = "largest |s| / bound"})),
+  add_heat_map(page,
+               heat_map(share, {.name = "bound_used",
+                                .title = "How much of QK-Norm's bound is used.",
+                                .value_label = "largest |s| / bound"}),
                "1 would be a query and a key in parallel, both with all their length where the gain is largest.");
 }
 
