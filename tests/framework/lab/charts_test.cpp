@@ -175,6 +175,14 @@ TEST(Charts, BarsAreDrawnInTheColorOfTheirSeries) {
   EXPECT_GT(picture.light.size(), draw(without).light.size());
 }
 
+TEST(Charts, ManyNamesStandAslant) {
+  for (size_t names : {6, 7}) {
+    Chart chart{.name = "c", .title = "t", .x_names = std::vector<std::string>(names, "an_arm_with_a_name")};
+    chart.series.push_back({.label = "a", .x = {0, 1}, .y = {1, 2}});
+    EXPECT_EQ(draw(chart).light.find("rotate(-30") != std::string::npos, names > 6) << names;
+  }
+}
+
 TEST(Charts, OpenPointsAreExplained) {
   Chart chart{.name = "c", .title = "t", .open_label = "broken"};
   chart.series.push_back({.label = "a", .x = {1, 2}, .y = {1, 2}, .open = {false, false}, .points = true});
