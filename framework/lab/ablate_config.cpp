@@ -1,6 +1,7 @@
 #include "framework/lab/ablate_config.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "framework/base/text.h"
@@ -33,6 +34,27 @@ void describe(config::Fields& fields, AblateConfig& c) {
 
 namespace {
 
+// Every leaf below a node, by its dotted key, however it is written.
+void collect_leaves(const Node& node, const std::string& path, std::map<std::string, Node>& leaves) {
+  if (node.kind() != Node::Kind::map || node.size() == 0) {
+    leaves.emplace(path, node);
+    return;
+  }
+  for (const std::string& key : node.keys()) collect_leaves(node[key], path.empty() ? key : path + "." + key, leaves);
+}
+
+// Whether one of two dotted keys is the other, or a section that holds it.
+bool overlap(const std::string& a, const std::string& b) {
+  return (a + ".").starts_with(b + ".") || (b + ".").starts_with(a + ".");
+}
+
+// Numbers by their value: 1e-3 and 0.001 are the same.
+std::string value_text(const Node& value) {
+  const std::string text = config::print_line(value);
+  double number = 0;
+  return parse_real(text, number) ? fmt::format("{}", number) : text;
+}
+
 // What the ablation itself decides for each cell.
 void check_key(const Node& value, const std::string& key) {
   for (const char* own : {"ablate", "name", "seed", "log"})
@@ -52,9 +74,13 @@ void check_arms(const AblateConfig& c, const Node& section) {
       throw arm.key_error("an arm names folders: letters, digits, '_', '+' and '.', is {}", config::in_quotes(name));
     if (!arm.empty() && arm.kind() != Node::Kind::map)
       throw arm.error("needs keys and values, {{section.key: value}}, is {}", config::in_quotes(arm.text()));
-    for (const std::string& key : arm.keys()) {
-      check_key(arm[key], key);
-      if (c.axes[key].exists()) throw arm[key].key_error("{} is an axis as well, which would overrule the arm", key);
+    if (arm.empty() || arm.size() == 0) continue;
+    std::map<std::string, Node> leaves;
+    collect_leaves(arm, "", leaves);
+    for (const auto& [key, value] : leaves) {
+      check_key(value, key);
+      for (const std::string& axis : c.axes.keys())
+        if (overlap(key, axis)) throw value.key_error("{} is an axis as well, which would overrule the arm", axis);
     }
   }
 }
@@ -67,7 +93,7 @@ void check_axes(const AblateConfig& c) {
       throw values.error("an axis needs a list of values: {}: [a, b]", key);
     std::set<std::string> seen;
     for (size_t i = 0; i < values.size(); ++i)
-      if (!seen.insert(config::print_line(values[i])).second)
+      if (!seen.insert(value_text(values[i])).second)
         throw values[i].error("{} is on this axis twice", config::print_line(values[i]));
   }
 }

@@ -35,6 +35,8 @@ constexpr Column kResults[] = {
     {"bound_used", [](const CellResult& r) { return text_of(r.bound_used); }},
     {"entropy", [](const CellResult& r) { return text_of(r.entropy); }},
     {"least_entropy", [](const CellResult& r) { return text_of(r.least_entropy); }},
+    {"outlier_share", [](const CellResult& r) { return text_of(r.outlier_share); }},
+    {"kurtosis", [](const CellResult& r) { return text_of(r.kurtosis); }},
     {"outside_bound", [](const CellResult& r) { return std::to_string(r.outside_bound); }},
     {"skipped_steps", [](const CellResult& r) { return std::to_string(r.skipped_steps); }},
     {"lowered_rates", [](const CellResult& r) { return std::to_string(r.lowered_rates); }},
@@ -50,22 +52,39 @@ constexpr Column kResults[] = {
 
 constexpr Column kCosts[] = {
     {"seconds_per_step", [](const CellResult& r) { return text_of(r.seconds_per_step); }},
+    {"quick_seconds_per_step", [](const CellResult& r) { return text_of(r.quick_seconds_per_step); }},
     {"tokens_per_second", [](const CellResult& r) { return text_of(r.tokens_per_second); }},
     {"memory_bytes", [](const CellResult& r) { return text_of(r.memory_bytes); }},
     {"peak_resident_bytes", [](const CellResult& r) { return text_of(r.peak_resident_bytes); }}};
 
-// A line per finished cell: what it is, then the columns.
+// What a table has of a cell: its columns; of a failed one, in a table that says how cells ended, that and the reason.
+// Nothing where there is no line for it.
+std::vector<std::string> values_of(const Ablation& ablation, size_t index, std::span<const Column> columns) {
+  std::vector<std::string> values;
+  const auto& result = ablation.results[index];
+  const bool failed = ablation.state(index) == CellState::failed && columns.front().first == std::string("end");
+  if (!result && !failed) return values;
+  for (const auto& [name, value] : columns)
+    values.push_back(result                          ? value(*result)
+                     : name == std::string("end")    ? name_of(CellState::failed)
+                     : name == std::string("reason") ? ablation.failures[index]
+                                                     : "");
+  return values;
+}
+
+// A line per cell: what it is, then the columns.
 std::string table(const Ablation& ablation, std::span<const Column> columns) {
   std::vector<std::string> fields = {"cell", "arm", "seed"};
   for (const Axis& axis : ablation.plan.axes) fields.push_back(axis.key);
   for (const auto& [name, value] : columns) fields.push_back(name);
   std::string text = csv_line(fields);
   for (size_t i = 0; i < ablation.results.size(); ++i) {
-    if (!ablation.results[i]) continue;
+    const std::vector<std::string> values = values_of(ablation, i, columns);
+    if (values.empty()) continue;
     const Cell& cell = ablation.plan.cells[i];
     fields = {cell.name, cell.arm, std::to_string(cell.seed)};
     fields.insert(fields.end(), cell.values.begin(), cell.values.end());
-    for (const auto& [name, value] : columns) fields.push_back(value(*ablation.results[i]));
+    fields.insert(fields.end(), values.begin(), values.end());
     text += csv_line(fields);
   }
   return text;

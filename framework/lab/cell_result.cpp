@@ -16,12 +16,7 @@ double slack_of(bool bf16) {
 }
 
 std::string why_lost(const RunRecord& run, const CellResult& result) {
-  for (const StepRecord& step : run.steps) {
-    if (!std::isfinite(step.loss)) return fmt::format("the loss of step {} is not finite", step.step);
-    if (!std::isfinite(step.gradient_norm)) return fmt::format("the gradient of step {} is not finite", step.step);
-    if (!(step.largest_logit <= kLostLogit))
-      return fmt::format("the largest logit of step {} is {:.3g}", step.step, step.largest_logit);
-  }
+  if (const std::string reason = lost_by_steps(run); !reason.empty()) return reason;
   if (!(result.valid_loss <= result.bigram_loss))
     return fmt::format("the held-out loss {:.4f} is above a bigram's {:.4f}", result.valid_loss, result.bigram_loss);
   return "";
@@ -41,6 +36,8 @@ void judge_steps(const RunRecord& run, CellResult& result) {
   result.train_loss = estimate(std::span(losses).last(tenth)).mean;
   result.spikes = spike_scores(run.steps);
   result.seconds_per_step = median(seconds);
+  std::ranges::sort(seconds);
+  result.quick_seconds_per_step = seconds[seconds.size() / 20];
   result.tokens_per_second = median(rates);
 }
 
@@ -52,6 +49,15 @@ void judge_entropy(const RunRecord& run, CellResult& result) {
   const std::vector<double> values(heads.begin(), heads.end());
   result.entropy = estimate(values).mean;
   result.least_entropy = std::isnan(*result.entropy) ? *result.entropy : *std::ranges::min_element(values);
+}
+
+// The largest of any layer; one that is not a number makes it so.
+std::optional<double> last_of_layers(const RunRecord& run, const std::string& name) {
+  const HeadRecord* record = run.head(name);
+  if (!record) return std::nullopt;
+  const std::span<const float> layers = record->row(record->steps.size() - 1);
+  const bool all = std::ranges::none_of(layers, [](float value) { return std::isnan(value); });
+  return all ? double(std::ranges::max(layers)) : std::numeric_limits<double>::quiet_NaN();
 }
 
 // A lowered rate counts where the step is still part of the run: neither given up nor made again by a later process.
@@ -111,6 +117,9 @@ void each_optional(Result& r, Visit visit) {
   visit("bound_used", r.bound_used);
   visit("entropy", r.entropy);
   visit("least_entropy", r.least_entropy);
+  visit("outlier_share", r.outlier_share);
+  visit("kurtosis", r.kurtosis);
+  visit("quick_seconds_per_step", r.quick_seconds_per_step);
   visit("peak_resident_bytes", r.peak_resident_bytes);
 }
 
@@ -142,6 +151,16 @@ const char* name_of(CellEnd end) {
   return "?";
 }
 
+std::string lost_by_steps(const RunRecord& run) {
+  for (const StepRecord& step : run.steps) {
+    if (!std::isfinite(step.loss)) return fmt::format("the loss of step {} is not finite", step.step);
+    if (!std::isfinite(step.gradient_norm)) return fmt::format("the gradient of step {} is not finite", step.step);
+    if (!(step.largest_logit <= kLostLogit))
+      return fmt::format("the largest logit of step {} is {:.3g}", step.step, step.largest_logit);
+  }
+  return "";
+}
+
 CellResult judge(const RunRecord& run, double bigram_loss, bool bf16) {
   if (run.steps.empty() || run.evaluations.empty())
     throw input_error("{}: the run has no steps or no evaluation to judge it by", run.directory);
@@ -168,6 +187,8 @@ CellResult judge(const RunRecord& run, double bigram_loss, bool bf16) {
   for (const StepRecord& step : run.steps) result.outside_bound += step.bound_used > 1 + slack_of(bf16);
   result.lost = why_lost(run, result);
   judge_entropy(run, result);
+  result.outlier_share = last_of_layers(run, "stream_outliers");
+  result.kurtosis = last_of_layers(run, "stream_kurtosis");
   judge_events(run, result);
   return result;
 }

@@ -26,6 +26,8 @@ struct CellResult {
   // Of attention at the last telemetry step, nats: mean over layers and heads, and the smallest head's; nothing without
   // telemetry.
   std::optional<double> entropy, least_entropy;
+  // Of the residual stream at the last telemetry step, the largest of any layer: the share of |x| > 6, and kurtosis.
+  std::optional<double> outlier_share, kurtosis;
   int64_t outside_bound = 0;  // steps above it, rounding allowed for: a fault of this program
   std::string lost;           // why it is lost (QKNORM.md section 6); empty where it is not
   // What `stability` did to it; a rollback with a fallback is both.
@@ -34,12 +36,17 @@ struct CellResult {
   SpikeScores spikes;
   // Not the same from run to run.
   double seconds_per_step = 0, tokens_per_second = 0;  // medians
-  double memory_bytes = 0;                             // planned, of rank 0
-  std::optional<double> peak_resident_bytes;           // what its process held at most; nothing where it did not say
+  // Of the fastest twentieth of the steps: what else the machine did slowed down the others more.
+  std::optional<double> quick_seconds_per_step;
+  double memory_bytes = 0;                    // planned, of rank 0
+  std::optional<double> peak_resident_bytes;  // what its process held at most; nothing where it did not say
 };
 
 // `run` with heads, for the entropy. `bf16`: how much rounding its logits may carry.
 CellResult judge(const RunRecord& run, double bigram_loss, bool bf16);
+
+// The part of why a cell is lost that needs its steps alone; "" where they give no reason.
+std::string lost_by_steps(const RunRecord& run);
 
 io::Json to_json(const CellResult& result);
 CellResult result_from_json(const io::Json& json);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "framework/lab/csv.h"
 
@@ -12,6 +13,7 @@ namespace keel::lab {
 namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+constexpr size_t kMostColumns = 160;  // of a heat map, as it is drawn
 
 // A text in gnuplot's single quotes, in which nothing is executed; what its enhanced mode would read as markup is
 // escaped.
@@ -72,28 +74,42 @@ std::string infinities(const Chart& chart, const Series& series, const Scheme& s
   for (size_t i = 0; i < series.y.size(); ++i)
     if (series.y[i] == INFINITY && (i == 0 || series.y[i - 1] != INFINITY))
       text += fmt::format("set label '∞' at first {}, graph 0.98 center textcolor rgb '{}'\n",
-                          number(place_of(chart, series, i)), scheme.series[series.color % 8]);
+                          number(place_of(chart, series, i)), scheme.series[look_of(series).color]);
   return text;
 }
 
+// x, y, the point's number, and the ends of its bar.
 std::string data_block(const Chart& chart, size_t index) {
   const Series& series = chart.series[index];
   std::string text = fmt::format("$d{} << EOD\n", index);
   for (size_t i = 0; i < series.x.size(); ++i) {
-    text += number(place_of(chart, series, i)) + " " + number(series.y[i]);
+    const bool open = !series.open.empty() && series.open[i];
+    text += fmt::format("{} {} {}", number(place_of(chart, series, i)), number(series.y[i]),
+                        look_of(series).point - (open ? 1 : 0));
     if (!series.low.empty()) text += " " + number(series.low[i]) + " " + number(series.high[i]);
     text += "\n";
   }
   return text + "EOD\n";
 }
 
+// Bars below the points (of gnuplot's own, white blots would be part), and an entry of the legend of its own: points of
+// several kinds get none.
 std::string plot_of(const Series& series, size_t index, const Scheme& scheme) {
-  const std::string look = fmt::format("lc rgb '{}' lw 2 dt {} pt 7 ps {}", scheme.series[series.color % 8],
-                                       series.dashed ? 2 : 1, series.line ? 0.5 : 0.9);
-  const char* style = series.line ? (series.points ? "linespoints" : "lines") : "points";
-  if (!series.low.empty()) style = series.line ? "yerrorlines" : "yerrorbars";
-  return fmt::format("$d{} using {} with {} {} title {}", index, series.low.empty() ? "1:2" : "1:2:3:4", style, look,
-                     quoted(series.label));
+  const Look look = look_of(series);
+  const bool points = series.points || !series.line;
+  const std::string style = fmt::format("with {} lc rgb '{}' lw 2 dt {} ps {}",
+                                        !series.line ? "points"
+                                        : points     ? "linespoints"
+                                                     : "lines",
+                                        scheme.series[look.color], look.dash, series.line ? 0.7 : 0.9);
+  std::string text;
+  if (!series.low.empty())
+    text = fmt::format(
+        "$d{} using 1:4:(0):($5-$4) with vectors heads size graph 0.008,90 nofilled lc rgb '{}' lw 2 notitle, ", index,
+        scheme.series[look.color]);
+  text += points ? fmt::format("$d{} using 1:2:3 {} pt variable notitle", index, style)
+                 : fmt::format("$d{} using 1:2 {} notitle", index, style);
+  return text + fmt::format(", keyentry {} pt {} title {}", style, look.point, quoted(series.label));
 }
 
 // Space around what is drawn, so that nothing lies on the frame.
@@ -109,23 +125,44 @@ std::string x_range(const Chart& chart) {
   return fmt::format("set xrange [{}:{}]\n", low - space, high + space);
 }
 
+// Levels included; nothing where all lies at one height. The sign of infinite values stands above everything else.
+std::string y_range(const Chart& chart) {
+  double low = INFINITY, high = -INFINITY, above = 0.05;
+  auto include = [&](double y) {
+    if (y == INFINITY) above = 0.15;
+    if (std::isfinite(y) && (!chart.log_y || y > 0)) low = std::min(low, y), high = std::max(high, y);
+  };
+  for (const Series& series : chart.series)
+    for (const auto* values : {&series.y, &series.low, &series.high}) std::ranges::for_each(*values, include);
+  for (const auto& [label, value] : chart.levels) include(value);
+  if (!(low < high)) return "";
+  const double span = chart.log_y ? high / low : high - low;
+  if (chart.log_y) return fmt::format("set yrange [{}:{}]\n", low / std::pow(span, 0.05), high * std::pow(span, above));
+  return fmt::format("set yrange [{}:{}]\n", low - 0.05 * span, high + above * span);
+}
+
+// Many names stand aslant.
 std::string names_of_x(const std::vector<std::string>& names) {
+  constexpr size_t kMostUpright = 6;
   if (names.empty()) return "";
   std::string text = "set xtics (";
   for (size_t i = 0; i < names.size(); ++i) text += fmt::format("{}{} {}", i > 0 ? ", " : "", quoted(names[i]), i);
-  return text + ")\n";
+  return text + (names.size() > kMostUpright ? ") rotate by 30 right\n" : ")\n");
 }
 
 std::string script(const Chart& chart, const Scheme& scheme) {
   if (!has_values(chart)) return no_values(scheme);
-  std::string text = common(scheme, chart.x_label, chart.y_label) + x_range(chart) + names_of_x(chart.x_names);
+  std::string text =
+      common(scheme, chart.x_label, chart.y_label) + x_range(chart) + y_range(chart) + names_of_x(chart.x_names);
   if (chart.log_x) text += log_axis("x");
   if (chart.log_y) text += log_axis("y");
   for (double mark : chart.marks)
     text +=
         fmt::format("set arrow from {0}, graph 0 to {0}, graph 1 nohead lc rgb '{1}' lw 1 dt 3\n", mark, scheme.ink);
   std::string plots;
+  bool any_open = false;
   for (size_t i = 0; i < chart.series.size(); ++i) {
+    any_open |= std::ranges::count(chart.series[i].open, true) > 0;
     text += data_block(chart, i) + infinities(chart, chart.series[i], scheme);
     plots += (i > 0 ? ", " : "") + plot_of(chart.series[i], i, scheme);
   }
@@ -135,7 +172,11 @@ std::string script(const Chart& chart, const Scheme& scheme) {
     text += fmt::format("set label {} at graph 0.01, first {} left offset 0,0.5 textcolor rgb '{}' font ',11'\n",
                         quoted(label), number(value), scheme.ink);
   }
-  if (chart.series.size() == 1 || !chart.x_names.empty()) text += "unset key\n";
+  any_open &= !chart.open_label.empty();
+  if (any_open)
+    plots += fmt::format(", keyentry with points lc rgb '{}' lw 2 pt 6 ps 0.7 title {}", scheme.ink,
+                         quoted(chart.open_label));
+  if (!any_open && (chart.series.size() == 1 || !chart.legend)) text += "unset key\n";
   return text + "plot " + plots + "\n";
 }
 
@@ -173,7 +214,8 @@ std::string script(const HeatMap& map, const Scheme& scheme) {
   for (size_t i = 0; i < map.x.size(); i += every)
     ticks += fmt::format("{}'{}' {}", ticks.empty() ? "" : ", ", number(map.x[i]), i);
   text += "set xtics (" + ticks + ")\nset ytics (";
-  for (size_t i = 0; i < map.rows.size(); ++i)
+  const size_t named = (map.rows.size() + kMostHeatRows - 1) / kMostHeatRows;
+  for (size_t i = 0; i < map.rows.size(); i += std::max<size_t>(1, named))
     text += fmt::format("{}{} {}", i > 0 ? ", " : "", quoted(map.rows[i]), i);
   text += ")\n$d << EOD\n";
   for (size_t row = 0; row < map.rows.size(); ++row)
@@ -201,19 +243,38 @@ std::string csv(const HeatMap& map) {
 template <class Drawing>
 Picture drawn(const Drawing& drawing, Size size) {
   return {drawing.name, drawing.title, run_gnuplot(script(drawing, kLight), drawing.name + "_light", size),
-          run_gnuplot(script(drawing, kDark), drawing.name + "_dark", size), csv(drawing)};
+          run_gnuplot(script(drawing, kDark), drawing.name + "_dark", size), ""};
+}
+
+// The one of several values that stands for all; not a number where none is.
+double standing_for(const HeatMap& map, std::span<const double> values) {
+  double chosen = kNothing;
+  for (double value : values)
+    if (std::isnan(chosen) || (map.keeps_least ? value < chosen : value > chosen)) chosen = value;
+  return chosen;
 }
 
 }  // namespace
 
+Look look_of(const Series& series) {
+  constexpr int kDashes[] = {1, 3, 4, 5}, kPoints[] = {7, 5, 9, 13, 11}, kBaselineDash = 2, kColors = 8;
+  const int round = series.color / kColors;
+  return {series.color % kColors, series.dashed ? kBaselineDash : kDashes[round % 4], kPoints[round % 5]};
+}
+
 Picture draw(const Chart& chart) {
-  return drawn(chart, chart.size);
+  Picture picture = drawn(chart, chart.size);
+  picture.csv = csv(chart);
+  return picture;
 }
 
 Picture draw(const HeatMap& map) {
   constexpr int kRowPixels = 16, kFramePixels = 90, kLeastRows = 8;
-  const int rows = std::max(kLeastRows, int(map.rows.size()));
-  return drawn(map, Size{760, kFramePixels + kRowPixels * rows});
+  const HeatMap shown = narrowed(map.rows.size() > kMostHeatRows ? grouped(map) : map, kMostColumns);
+  const int rows = std::clamp(int(shown.rows.size()), kLeastRows, int(kMostHeatRows));
+  Picture picture = drawn(shown, Size{760, kFramePixels + kRowPixels * rows});
+  picture.csv = csv(map);
+  return picture;
 }
 
 HeatMap narrowed(HeatMap map, size_t most) {
@@ -222,18 +283,28 @@ HeatMap narrowed(HeatMap map, size_t most) {
   auto shorten = [&](std::vector<double>& values, auto pick) {
     std::vector<double> shorter;
     for (size_t first = 0; first < columns; first += each)
-      shorter.push_back(pick(values.begin() + std::ptrdiff_t(first),
-                             values.begin() + std::ptrdiff_t(std::min(columns, first + each))));
+      shorter.push_back(pick(std::span(values).subspan(first, std::min(each, columns - first))));
     values = std::move(shorter);
   };
-  shorten(map.x, [](auto first, auto last) { return *(last - 1) * (first != last); });
+  shorten(map.x, [](std::span<const double> x) { return x.back(); });
   for (std::vector<double>& row : map.values)
-    shorten(row, [](auto first, auto last) {
-      double largest = kNothing;
-      for (; first != last; ++first)
-        if (!(*first <= largest)) largest = std::isnan(*first) ? largest : *first;
-      return largest;
-    });
+    shorten(row, [&](std::span<const double> values) { return standing_for(map, values); });
+  return map;
+}
+
+HeatMap grouped(HeatMap map) {
+  if (map.groups.empty()) return map;
+  std::vector<std::vector<double>> rows;
+  for (size_t first = 0; first < map.rows.size(); first += map.group) {
+    rows.emplace_back();
+    for (size_t column = 0; column < map.x.size(); ++column) {
+      std::vector<double> values;
+      for (size_t row = first; row < first + map.group; ++row) values.push_back(map.values[row][column]);
+      rows.back().push_back(standing_for(map, values));
+    }
+  }
+  map.values = std::move(rows);
+  map.rows = map.groups;
   return map;
 }
 

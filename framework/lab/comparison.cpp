@@ -1,6 +1,7 @@
 #include "framework/lab/comparison.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "framework/base/text.h"
 
@@ -46,6 +47,29 @@ std::vector<size_t> all_x(const Line& line) {
   return xs;
 }
 
+// Numbers of an axis ascending, however it was written or grew; other values as they are.
+void arrange_x(Comparison& comparison) {
+  std::vector<std::pair<double, std::string>> numbers;
+  for (const std::string& text : comparison.x) {
+    double number = 0;
+    if (!parse_real(text, number)) return;
+    numbers.emplace_back(number, text);
+  }
+  std::ranges::stable_sort(numbers, {}, &std::pair<double, std::string>::first);
+  comparison.x.clear();
+  for (auto& [number, text] : numbers) {
+    comparison.x_numbers.push_back(number);
+    comparison.x.push_back(std::move(text));
+  }
+}
+
+// f(a, b) of the results of two lines, one of which may be null, at every x and seed.
+template <class F>
+void each_pair(const Line& a, const Line& b, F f) {
+  for (size_t x = 0; x < a.results.size(); ++x)
+    for (size_t seed = 0; seed < a.results[x].size(); ++seed) f(a.results[x][seed], b.results[x][seed]);
+}
+
 }  // namespace
 
 Comparison compare(const Ablation& ablation) {
@@ -53,11 +77,7 @@ Comparison compare(const Ablation& ablation) {
   const int axis = x_axis(plan);
   Comparison comparison{.x_key = axis < 0 ? "" : plan.axes[size_t(axis)].key,
                         .x = axis < 0 ? std::vector<std::string>{""} : plan.axes[size_t(axis)].values};
-  for (const std::string& text : comparison.x) {
-    double number = 0;
-    if (parse_real(text, number)) comparison.x_numbers.push_back(number);
-  }
-  if (comparison.x_numbers.size() != comparison.x.size()) comparison.x_numbers.clear();
+  arrange_x(comparison);
   comparison.has_sensitivity = comparison.x_key == "optimizer.lr" && log_spaced(comparison.x_numbers);
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < plan.cells.size(); ++i) {
@@ -81,6 +101,24 @@ Comparison compare(const Ablation& ablation) {
     if (result) line.results[x][seed] = &*result;
   }
   return comparison;
+}
+
+std::vector<double> values_at(const Line& line, size_t x, double (*value)(const CellResult&)) {
+  std::vector<double> values;
+  for (const CellResult* result : line.results[x])
+    if (result) values.push_back(value(*result));
+  return values;
+}
+
+std::vector<double> values_of(const Line& line, double (*value)(const CellResult&)) {
+  std::vector<double> values;
+  for (size_t x = 0; x < line.results.size(); ++x)
+    for (double each : values_at(line, x, value)) values.push_back(each);
+  return values;
+}
+
+bool any_lost(const Line& line, size_t x) {
+  return std::ranges::any_of(line.results[x], [](const CellResult* result) { return result && !result->lost.empty(); });
 }
 
 double counted_loss(const CellResult& result) {
@@ -120,6 +158,40 @@ Estimate difference(const Line& line, const Line& baseline,
     b.push_back(other[size_t(found - baseline_seeds.begin())]);
   }
   return paired_difference(a, b);
+}
+
+std::vector<double> step_time_ratios(const Line& line, const Line& baseline) {
+  std::vector<double> ratios;
+  each_pair(line, baseline, [&](const CellResult* a, const CellResult* b) {
+    if (!a || !b) return;
+    const bool quick = a->quick_seconds_per_step && b->quick_seconds_per_step;
+    const double own = quick ? *a->quick_seconds_per_step : a->seconds_per_step;
+    const double other = quick ? *b->quick_seconds_per_step : b->seconds_per_step;
+    if (other > 0) ratios.push_back(own / other);
+  });
+  return ratios;
+}
+
+std::string text_of_ratios(const std::vector<double>& ratios) {
+  constexpr double kQuiet = 1.2;  // largest over smallest
+  if (ratios.empty()) return "-";
+  const auto [least, most] = std::ranges::minmax(ratios);
+  std::string text = fmt::format("{:.3f}", median(ratios));
+  if (least != most) text += fmt::format(" ({:.3f} to {:.3f})", least, most);
+  return most > kQuiet * least ? text + ", machine not quiet" : text;
+}
+
+bool same_results(const Line& a, const Line& b) {
+  auto same = [](double one, double other) { return std::bit_cast<uint64_t>(one) == std::bit_cast<uint64_t>(other); };
+  bool any = false, all = true;
+  each_pair(a, b, [&](const CellResult* one, const CellResult* other) {
+    any |= one != nullptr;
+    if (!one || !other) return void(all &= one == other);
+    for (auto value :
+         {&CellResult::valid_loss, &CellResult::train_loss, &CellResult::largest_logit, &CellResult::last_logit})
+      all &= same(one->*value, other->*value);
+  });
+  return any && all;
 }
 
 std::string text_of(const Estimate& estimate, const char* number) {

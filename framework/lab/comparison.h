@@ -19,7 +19,7 @@ struct Line {
 
 struct Comparison {
   std::string x_key;              // "optimizer.lr" where there is such an axis, else the first; "" without axes
-  std::vector<std::string> x;     // its values; one empty text without axes
+  std::vector<std::string> x;     // its values, numbers ascending; one empty text without axes
   std::vector<double> x_numbers;  // empty where they are not all numbers
   bool has_sensitivity = false;   // x is one log-spaced grid of learning rates (QKNORM.md section 6)
   std::vector<Line> lines;        // the baseline's before others at the same point
@@ -27,6 +27,12 @@ struct Comparison {
 
 // `ablation` outlives it.
 Comparison compare(const Ablation& ablation);
+
+// One number of each cell of a line that has ended, at one x or at all.
+std::vector<double> values_at(const Line& line, size_t x, double (*value)(const CellResult&));
+std::vector<double> values_of(const Line& line, double (*value)(const CellResult&));
+// Whether a cell at this x is lost.
+bool any_lost(const Line& line, size_t x);
 
 // The held-out loss that counts: that before the first step where it is not finite.
 double counted_loss(const CellResult& result);
@@ -39,6 +45,16 @@ std::vector<double> losses_at(const Line& line, size_t x, std::vector<size_t>* s
 // `line` minus `baseline` of what `values` says of each, over the seeds that both have.
 Estimate difference(const Line& line, const Line& baseline,
                     const std::function<std::vector<double>(const Line&, std::vector<size_t>*)>& values);
+
+// Of each cell against the baseline's of the same x and seed: what else a machine did, and how much work x is, then say
+// little. By their quick steps where both cells know them, else by their median ones.
+std::vector<double> step_time_ratios(const Line& line, const Line& baseline);
+
+// Their median, the range where they differ, and that the machine was not quiet where that is wide.
+std::string text_of_ratios(const std::vector<double>& ratios);
+
+// Whether the same cells of both have ended, one at least, and all with the same losses and logits, bit for bit.
+bool same_results(const Line& a, const Line& b);
 
 // "2.3456 ± 0.0123", or without an interval below 3 values.
 std::string text_of(const Estimate& estimate, const char* number = "{:.4f}");

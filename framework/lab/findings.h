@@ -5,7 +5,7 @@
 
 namespace keel::lab {
 
-// What was shown, and what was not: two sentences that follow from the numbers.
+// What was shown, and what was not: sentences that follow from the numbers, short at any number of arms.
 struct Findings {
   std::string shown, not_shown;
 };

@@ -22,7 +22,7 @@ h1 { font-size: 1.6em; margin: 0 0 .2em; }
 h2 { font-size: 1.15em; margin: 2em 0 .5em; padding-bottom: .2em; border-bottom: 1px solid var(--line); }
 p { max-width: 75ch; }
 .finding { background: var(--box); border-left: 4px solid var(--accent); padding: .7em 1em; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; margin: .8em 0; }
 table { border-collapse: collapse; font-size: .92em; }
 th, td { text-align: left; padding: .28em .9em .28em 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; }

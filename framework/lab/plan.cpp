@@ -157,6 +157,21 @@ std::vector<KeyDifference> differing_keys(const Node& baseline, const Node& arm)
   return differences;
 }
 
+void add_differences(std::vector<KeyDifference>& known, const std::vector<KeyDifference>& others) {
+  auto add_value = [](std::string& values, const std::string& value) {
+    if ((" or " + values + " or ").find(" or " + value + " or ") == std::string::npos) values += " or " + value;
+  };
+  for (const KeyDifference& other : others) {
+    const auto found = std::ranges::find(known, other.key, &KeyDifference::key);
+    if (found == known.end()) {
+      known.push_back(other);
+      continue;
+    }
+    add_value(found->baseline, other.baseline);
+    add_value(found->arm, other.arm);
+  }
+}
+
 io::Json to_json(const Plan& plan) {
   io::Json json = {{"name", plan.name},         {"baseline", plan.baseline}, {"stop_lost", plan.stop_lost},
                    {"seeds", plan.seeds},       {"arms", io::Json::array()}, {"axes", io::Json::array()},

@@ -48,6 +48,8 @@ Plan make_plan(const config::Node& root, const std::string& name, const std::str
 
 // Every leaf of two resolved configs that differs, `name`, `seed`, `log` and `ablate` left out.
 std::vector<KeyDifference> differing_keys(const config::Node& baseline, const config::Node& arm);
+// Those of another point of the grid, to those of points before: each key once, with all its values.
+void add_differences(std::vector<KeyDifference>& known, const std::vector<KeyDifference>& others);
 
 // For ablation.json, without configs.
 io::Json to_json(const Plan& plan);

@@ -5,14 +5,13 @@
 #include <numeric>
 
 #include "framework/base/text.h"
+#include "framework/lab/cell_result.h"
 #include "framework/lab/events.h"
 #include "framework/lab/spike_scores.h"
 #include "framework/lab/statistics.h"
 
 namespace keel::lab {
 namespace {
-
-constexpr size_t kColumns = 160;  // of a heat map
 
 Series curve(const RunRecord& run, const std::string& label, double StepRecord::*value, int color) {
   Series series{.label = label, .color = color};
@@ -36,7 +35,9 @@ std::vector<double> marked_steps(const RunRecord& run) {
 // [layer and head][step]
 HeatMap heat_map(const HeadRecord& record, HeatMap map) {
   for (int64_t step : record.steps) map.x.push_back(double(step));
-  for (uint64_t layer = 0; layer < record.layers; ++layer)
+  map.group = record.width;
+  for (uint64_t layer = 0; layer < record.layers; ++layer) {
+    map.groups.push_back(fmt::format("layer {}", layer));
     for (uint64_t head = 0; head < record.width; ++head) {
       map.rows.push_back(record.width == 1 ? fmt::format("layer {}", layer)
                          : head == 0       ? fmt::format("layer {}, head 0", layer)
@@ -45,8 +46,9 @@ HeatMap heat_map(const HeadRecord& record, HeatMap map) {
       for (size_t row = 0; row < record.steps.size(); ++row)
         map.values.back().push_back(record.row(row)[layer * record.width + head]);
     }
+  }
   map.x_label = "step";
-  return narrowed(std::move(map), kColumns);
+  return map;
 }
 
 // Where every value is above 0 and they span more than a decade, powers of ten say more.
@@ -61,12 +63,13 @@ bool spans_decades(const HeadRecord& record) {
 struct HeadPicture {
   const char* name;  // in the file
   const char *title, *value, *caption;
+  bool keeps_least = false;  // HeatMap::keeps_least
 };
 
 constexpr HeadPicture kPictures[] = {
     {"largest_logit_distance", "Where the largest logit is.", "query - key",
      "How many positions before its query the key is; 0: the query's own."},
-    {"entropy", "Entropy of attention.", "nats", "Mean over rows; near 0 a head looks at one key only."},
+    {"entropy", "Entropy of attention.", "nats", "Mean over rows; near 0 a head looks at one key only.", true},
     {"parallel", "Share of query-key pairs with |cos| > 0.95.", "share", "On a sample of queries."},
     {"q_gain", "Largest gain of q by head.", "|gain|", ""},
     {"k_gain", "Largest gain of k by head.", "|gain|", ""},
@@ -75,10 +78,17 @@ constexpr HeadPicture kPictures[] = {
     {"k_gain_gradient", "Gradient of the gains of k.", "norm", ""},
     {"logit_scale_gradient", "Gradient of the logit scale.", "norm", "With respect to the stored weight."},
     {"update_ratio", "Update over weights, by layer.", "|change| / |w|", "Of the layer's matrices, by L2 norm."},
-    {"stream_outliers", "Outliers in the residual stream.", "share", "|x| > 6, on a sample of tokens."},
+    {"stream_outliers", "Outliers in the residual stream.", "share",
+     "|x| > 6, absolute, on a sample of tokens; where the whole stream grows, see its kurtosis."},
     {"stream_kurtosis", "Kurtosis of the residual stream.", "about 0", "3 for a normal distribution."},
     {"q_rms", "Root mean square of q before the norm.", "rms", ""},
     {"k_rms", "Root mean square of k before the norm.", "rms", ""}};
+
+void add_heat_map(Page& page, const HeatMap& map, std::string caption) {
+  if (map.rows.size() > kMostHeatRows && map.group > 1)
+    caption += fmt::format(" By layer, the {} of its heads; the CSV has all.", map.keeps_least ? "least" : "largest");
+  page.picture(draw(map), caption);
+}
 
 void add_heads(Page& page, const RunRecord& run, const HeadPicture& picture) {
   const HeadRecord* record = run.head(picture.name);
@@ -86,8 +96,9 @@ void add_heads(Page& page, const RunRecord& run, const HeadPicture& picture) {
   const HeatMap map = heat_map(*record, {.name = std::string(picture.name) + "_heads",
                                          .title = picture.title,
                                          .value_label = picture.value,
-                                         .log_color = spans_decades(*record)});
-  page.picture(draw(map), picture.caption);
+                                         .log_color = spans_decades(*record),
+                                         .keeps_least = picture.keeps_least});
+  add_heat_map(page, map, picture.caption);
 }
 
 // logit / bound, in the steps that have both.
@@ -96,9 +107,10 @@ void add_bounds(Page& page, const RunRecord& run) {
   if (!logits || !bounds || logits->steps != bounds->steps) return;
   HeadRecord share = *logits;
   for (size_t i = 0; i < share.values.size(); ++i) share.values[i] /= bounds->values[i];
-  page.picture(draw(heat_map(share, {.name = "bound_used",
-                                     .title = "How much of QK-Norm's bound is used.",
-                                     .value_label = "largest |s| / bound"})),
+  add_heat_map(page,
+               heat_map(share, {.name = "bound_used",
+                                .title = "How much of QK-Norm's bound is used.",
+                                .value_label = "largest |s| / bound"}),
                "1 would be a query and a key in parallel, both with all their length where the gain is largest.");
 }
 
@@ -220,6 +232,18 @@ void add_places(Page& page, const RunRecord& run) {
   page.paragraph("With T tokens in a sample, query t of sample i is token i T + t of its source.");
 }
 
+// The part of an ablation's rule that needs no other run.
+void add_verdict(Page& page, const RunRecord& run) {
+  const std::string reason = lost_by_steps(run);
+  page.paragraph(
+      reason.empty()
+          ? fmt::format("Not lost by its steps: every loss and gradient is finite, and no logit is above {:g} (largest "
+                        "{:.4g}). Whether its held-out loss is below a token bigram's is for keel ablate to say.",
+                        kLostLogit, largest_logit(run))
+          : fmt::format("Lost: {}.", reason),
+      "finding");
+}
+
 void add_events(Page& page, const RunRecord& run) {
   constexpr size_t kMost = 100;
   std::vector<std::vector<std::string>> rows = {{"step", "event", "why"}};
@@ -237,6 +261,7 @@ void add_events(Page& page, const RunRecord& run) {
 Page run_report(const RunRecord& run, const std::string& config) {
   if (run.steps.empty()) throw input_error("{}: the run has made no step yet", run.directory);
   Page page(std::filesystem::path(run.directory).filename().string());
+  add_verdict(page, run);
   add_numbers(page, run);
   page.heading("Curves");
   add_curves(page, run);

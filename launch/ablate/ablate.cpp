@@ -40,7 +40,7 @@ void list(const AblationCells& cells, const std::vector<size_t>& chosen) {
 }
 
 void prepare_directory(const AblationCells& cells, const std::string& text) {
-  check_finished(cells);
+  check_stored(cells);
   io::create_directories(cells.directory);
   io::write_file(cells.directory + "/config.yaml", text);
   io::write_file(cells.directory + "/ablation.json", lab::to_json(cells.plan).dump(2) + "\n");
@@ -58,7 +58,7 @@ void write_tables(const AblationCells& cells) {
 
 void tell_end(const AblationCells& cells, int exit_code) {
   const lab::Ablation ablation = lab::collect(cells.directory, cells.plan);
-  if (ablation.finished() > 0) write_tables(cells);
+  if (ablation.finished() + ablation.failed() > 0) write_tables(cells);
   const auto lost = std::count_if(ablation.results.begin(), ablation.results.end(),
                                   [](const auto& result) { return result && !result->lost.empty(); });
   log::info("{} of {} cells finished, {} lost, {} failed{}; keel report {}", ablation.finished(),

@@ -36,7 +36,7 @@ std::string change_since(const std::string& stored, const FullConfig& now) {
     return error.what();
   }
   // A run may go on with other evaluations, and from moved files; a result may not.
-  const Node before = config::parse(stored, "the finished cell"), after = config::to_node(now.run);
+  const Node before = config::parse(stored, "the cell's config"), after = config::to_node(now.run);
   for (const char* key : {"eval.sequences", "data.valid", "data.train"}) {
     const std::string was = config::print_line(before.find(key)), is = config::print_line(after.find(key));
     if (was != is) return fmt::format("{}: {} -> {}", key, was, is);
@@ -44,11 +44,31 @@ std::string change_since(const std::string& stored, const FullConfig& now) {
   return "";
 }
 
+// At every point of the grid: what an axis sets may be what an arm differs in, or hide it.
 void find_differences(AblationCells& cells) {
-  const size_t arms = cells.plan.arms.size();  // the first cells are one point of the grid, an arm each
-  const Node baseline = with_effective_values(cells.configs[0]);
-  for (size_t i = 1; i < arms; ++i)
-    cells.plan.arms[i].differences = lab::differing_keys(baseline, with_effective_values(cells.configs[i]));
+  const size_t arms = cells.plan.arms.size();  // cells go by seed, then point, then arm
+  const size_t of_one_seed = cells.plan.cells.size() / cells.plan.seeds.size();
+  for (size_t first = 0; first < of_one_seed; first += arms) {
+    const Node baseline = with_effective_values(cells.configs[first]);
+    for (size_t i = 1; i < arms; ++i)
+      lab::add_differences(cells.plan.arms[i].differences,
+                           lab::differing_keys(baseline, with_effective_values(cells.configs[first + i])));
+  }
+}
+
+// Whether the cell would go on from what it has.
+bool has_checkpoints(const std::string& folder) {
+  std::error_code absent;
+  return std::filesystem::exists(folder + "/checkpoints") &&
+         !std::filesystem::is_empty(folder + "/checkpoints", absent);
+}
+
+// A run keeps its config with the fallbacks that it took; one that was killed may not have come to keep the last.
+std::string change_of_begun(const std::string& stored, const FullConfig& now) {
+  const std::string change = change_since(stored, now);
+  for (size_t taken = 1; taken <= now.run.stability.fallbacks.size(); ++taken)
+    if (change_since(stored, with_fallback(now, int64_t(taken))).empty()) return "";
+  return change;
 }
 
 // What finished cells had in common, and that each of them is still a cell.
@@ -87,18 +107,18 @@ void check_layouts(const AblationCells& cells, std::span<const size_t> chosen, i
   }
 }
 
-void check_finished(const AblationCells& cells) {
+void check_stored(const AblationCells& cells) {
   if (lab::is_ablation(cells.directory)) check_plan(cells, lab::read_ablation(cells.directory));
   for (size_t i = 0; i < cells.configs.size(); ++i) {
     const std::string folder = lab::cell_directory(cells.directory, cells.plan.cells[i]);
     const auto result = lab::read_result(folder);
-    if (!result || !std::filesystem::exists(folder + "/config.yaml")) continue;
-    // A run that took a fallback keeps its config with that.
-    const std::string change =
-        change_since(config::read_text(folder + "/config.yaml"), with_fallback(cells.configs[i], result->fallbacks));
+    if (!std::filesystem::exists(folder + "/config.yaml") || (!result && !has_checkpoints(folder))) continue;
+    const std::string stored = config::read_text(folder + "/config.yaml");
+    const std::string change = result ? change_since(stored, with_fallback(cells.configs[i], result->fallbacks))
+                                      : change_of_begun(stored, cells.configs[i]);
     if (!change.empty())
-      throw input_error("{}; but {} is finished: choose another name for the ablation, or remove that folder", change,
-                        folder);
+      throw input_error("{}; but {} {}: choose another name for the ablation, or remove that folder", change, folder,
+                        result ? "is finished" : "has begun");
   }
 }
 

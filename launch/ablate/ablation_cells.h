@@ -18,8 +18,8 @@ AblationCells read_cells(const config::Node& root, const std::string& name);
 // Throws where one of these cells cannot be laid out on as many ranks.
 void check_layouts(const AblationCells& cells, std::span<const size_t> chosen, int ranks);
 
-// Throws where a cell was finished with other keys than it has now, or is no longer part of the ablation: results of
-// two configs never mix, and none is dropped unsaid.
-void check_finished(const AblationCells& cells);
+// Throws where a cell was finished, or begun, with other keys than it has now, or a finished one is no longer part of
+// the ablation: results of two configs never mix, and none is dropped unsaid.
+void check_stored(const AblationCells& cells);
 
 }  // namespace keel

@@ -138,7 +138,8 @@ ablate:
     EXPECT_THAT(ended.ours.back(), HasSubstr("1 failed; the same command goes on"));
     EXPECT_THAT(read("runs/failing/cells/blind-seed1/failure.json"), HasSubstr("nowhere"));
     const auto ends = column("failing", "end");
-    EXPECT_EQ(ends.size(), 2u);
+    EXPECT_EQ(ends.size(), 3u);
+    EXPECT_EQ(ends.at("blind-seed1"), "failed");
     EXPECT_EQ(ends.at("fine-seed1"), "done");
     EXPECT_EQ(ends.at("wild-seed1"), "unstable");
     EXPECT_EQ(column("failing", "valid_loss").at("wild-seed1"), "nan");
@@ -265,6 +266,27 @@ TEST_F(Ablate, OtherKeysDoNotMixWithFinishedCells) {
   EXPECT_EQ(keel("ablate study.yaml train.steps=6 log.every=7 ablate.seeds=[1,2,3] --only 1").code, 0);
 }
 
+// A cell that has begun goes on from its checkpoint, so its config is as fixed as that of a finished one.
+TEST_F(Ablate, OtherKeysDoNotMixWithBegunCells) {
+  const std::string command = "ablate study.yaml train.steps=4000 eval.every=4000 --only 1 train.stop_after=1s ";
+  ASSERT_EQ(keel(command).code, 4);
+  const Ended ended = keel(command + "train.z_loss=1e-4");
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  EXPECT_THAT(ended.ours.at(0), HasSubstr("none-lr1e-3-seed1 has begun"));
+  EXPECT_THAT(ended.ours.at(0), HasSubstr("train.z_loss"));
+  EXPECT_EQ(keel(command + "log.every=7").code, 4) << "what changes no number may change";
+  EXPECT_EQ(keel(command + "ablate.seeds=[1,2,3]").code, 4);
+}
+
+// The first point of the grid has the baseline do what the arm does.
+TEST_F(Ablate, AnArmsDifferencesAreThoseOfAllPoints) {
+  const Ended ended = keel(
+      "ablate study.yaml --list 'ablate.arms={a: {}, b: {model.attention.qk_norm.kind: rms}}' ablate.baseline=a "
+      "'ablate.axes={model.preset: [olmo2, llama3]}' ");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.lines, Contains("    model.attention.qk_norm.kind: none -> rms"));
+}
+
 TEST_F(Ablate, WrongInput) {
   for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
            {"ablate run.yaml", "ablate: missing"},
@@ -272,6 +294,7 @@ TEST_F(Ablate, WrongInput) {
            {"ablate study.yaml 'ablate.arms.rms={model.attention.qk_norm.knd: rms}'", "did you mean kind?"},
            {"ablate study.yaml 'ablate.axes={optimizer.lr: [fast]}'", "optimizer.lr: needs a number"},
            {"ablate study.yaml data.valid=null", "data.valid"},
+           {"ablate study.yaml 'ablate.arms.fast={optimizer: {lr: 1}}'", "optimizer.lr is an axis as well"},
            {"ablate study.yaml --only 99", "none of the 12 cells"},
            {"ablate study.yaml --groups 3", "3"}}) {
     const Ended ended = keel(arguments);

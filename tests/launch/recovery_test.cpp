@@ -133,6 +133,10 @@ TEST_F(Recovery, ACellSaysWhatWasDoneToIt) {
   EXPECT_EQ(result.valid_loss, run.evaluations.back().loss);
   const Ended again = keel(command);
   EXPECT_EQ(again.code, 0) << again.output;
+  // Nor where it was killed before its result was written.
+  ASSERT_TRUE(std::filesystem::remove(lab::result_path(cell)));
+  const Ended begun = keel(command);
+  EXPECT_EQ(begun.code, 0) << begun.output;
 }
 
 // The statistics of heads of a step that was not taken are there, though it was no telemetry step.

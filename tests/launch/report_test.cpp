@@ -49,6 +49,7 @@ TEST_F(Report, OfARun) {
       "runs/run", {"loss", "largest_logit", "largest_logit_heads", "bound_used", "entropy_heads", "q_rms_heads",
                    "k_rms_heads", "largest_logit_distance_heads", "q_gain_gradient_heads", "logit_scale_gradient_heads",
                    "update_ratio_heads", "gradient_norm", "lr", "throughput"});
+  EXPECT_THAT(read("runs/run/report.html"), HasSubstr("<p class=\"finding\">Not lost by its steps: "));
   EXPECT_THAT(read("runs/run/report.html"), HasSubstr("The largest logits of step"));
   EXPECT_THAT(read("runs/run/report.html"), HasSubstr("deviations above the mean"));
   EXPECT_THAT(read("runs/run/report/loss.csv"), HasSubstr("training,1,5.5"));
@@ -76,9 +77,10 @@ ablate:
   const std::string page = read("runs/study/report.html");
   EXPECT_THAT(page, HasSubstr("<td>model.attention.logit_scale.kind</td><td>fixed</td><td>per_head</td>"));
   EXPECT_THAT(page, HasSubstr("which of its 2 changed keys makes rms what it is"));
+  EXPECT_THAT(page, HasSubstr("<h2>Outliers in the residual stream</h2>"));
   EXPECT_THAT(page, HasSubstr("±")) << "three seeds give an interval";
   EXPECT_THAT(page, HasSubstr(fmt::format("a logit above {:g}, or", lab::kLostLogit)));
-  EXPECT_THAT(page, HasSubstr("6 of 6 cells lost")) << "eight steps do not beat a bigram";
+  EXPECT_THAT(page, HasSubstr("cells lost: 6 of 6 with none, 6 of 6 with rms")) << "eight steps do not beat a bigram";
   EXPECT_THAT(page, HasSubstr("<td class=\"number\">3/3</td>"));
   EXPECT_THAT(read("runs/study/report/loss.csv"), HasSubstr("\nnone,0.001,")) << "as it is, not as it is drawn";
   EXPECT_THAT(read("runs/study/report/loss.svg"), HasSubstr("token bigram"));

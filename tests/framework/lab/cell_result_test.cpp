@@ -105,8 +105,32 @@ TEST(CellResult, EntropyOfTheLastTelemetryStep) {
   EXPECT_TRUE(std::isnan(broken.least_entropy.value()));
 }
 
+TEST(CellResult, TheResidualStreamOfTheLastTelemetryStep) {
+  RunRecord run = quiet_run();
+  EXPECT_FALSE(judge(run, 2.5, false).kurtosis) << "no telemetry";
+  run.heads["stream_outliers"] = {{1, 5}, 3, 1, {0.5, 0.5, 0.5, 0.125, 0.25, 0}};
+  run.heads["stream_kurtosis"] = {{1, 5}, 3, 1, {90, 90, 90, 3, 4, 40}};
+  const CellResult result = result_from_json(to_json(judge(run, 2.5, false)));
+  EXPECT_EQ(result.outlier_share, 0.25);
+  EXPECT_EQ(result.kurtosis, 40);
+  run.heads["stream_kurtosis"].values[3] = std::nanf("");
+  EXPECT_TRUE(std::isnan(judge(run, 2.5, false).kurtosis.value()));
+}
+
+// 37 steps of a loaded machine, three of a quiet one.
+TEST(CellResult, QuickStepsAreThoseWithNothingElseAtWork) {
+  RunRecord run = quiet_run();
+  run.steps.resize(40, run.steps.back());
+  for (size_t i = 0; i < 40; ++i) run.steps[i].seconds = i == 3 || i == 30 || i == 31 ? 0.1 : 0.2;
+  const CellResult result = judge(run, 2.5, false);
+  EXPECT_EQ(result.quick_seconds_per_step, 0.1);
+  EXPECT_EQ(result.seconds_per_step, 0.2);
+  EXPECT_EQ(result_from_json(to_json(result)).quick_seconds_per_step, 0.1);
+}
+
 TEST(CellResult, ResultsOfEarlierVersionsAreRead) {
   io::Json json = to_json(judge(quiet_run(), 2.5, false));
+  for (const char* name : {"outlier_share", "kurtosis", "quick_seconds_per_step"}) json.erase(name);
   json.erase("entropy");
   json.erase("least_entropy");
   EXPECT_FALSE(result_from_json(json).entropy);
@@ -212,13 +236,14 @@ TEST(Ablation, TablesHoldALinePerFinishedCell) {
   ablation.plan.axes = {{"optimizer.lr", {"1e-3"}}};
   ablation.plan.cells = {{"a-lr1e-3-seed1", "a", {"1e-3"}, 1, {}}, {"b-lr1e-3-seed1", "b", {"1e-3"}, 1, {}}};
   ablation.results = {judge(quiet_run(), 2.5, false), std::nullopt};
+  ablation.failures = {"", ""};
   ablation.results[0]->entropy = 1.25;
   ablation.results[0]->reason = "said \"no\", then";
   const std::string csv = cells_csv(ablation);
   EXPECT_THAT(csv, ::testing::StartsWith("cell,arm,seed,optimizer.lr,end,steps,first_loss,valid_loss,"));
   EXPECT_THAT(csv, HasSubstr("\na-lr1e-3-seed1,a,1,1e-3,done,10,5,2,1.5,"));
-  EXPECT_THAT(csv, HasSubstr(",bound_used,entropy,least_entropy,outside_bound,"));
-  EXPECT_THAT(csv, HasSubstr(",,1.25,,0,"));
+  EXPECT_THAT(csv, HasSubstr(",bound_used,entropy,least_entropy,outlier_share,kurtosis,outside_bound,"));
+  EXPECT_THAT(csv, HasSubstr(",,1.25,,,,0,"));
   EXPECT_THAT(csv, ::testing::EndsWith(",\"said \"\"no\"\", then\"\n"));
   EXPECT_THAT(csv, ::testing::Not(HasSubstr("b-lr")));
 }

@@ -80,7 +80,18 @@ TEST(Plan, WrongSectionsAreRefusedWhereTheyAre) {
   EXPECT_THAT(refusal(kArms + "  baseline: wode\n"), HasSubstr("did you mean wide?"));
   EXPECT_THAT(refusal(kArms + "  axes: {optimizer.lr: 1e-3}\n"), HasSubstr("optimizer.lr: [a, b]"));
   EXPECT_THAT(refusal(kArms + "  axes: {optimizer.lr: [1e-3, 1e-3]}\n"), HasSubstr("on this axis twice"));
+  for (const char* same : {"[1e-3, 0.001]", "[1, 1.0]", "[.5, 5e-1]"})
+    EXPECT_THAT(refusal(kArms + "  axes: {optimizer.lr: " + same + "}\n"), HasSubstr("on this axis twice")) << same;
   EXPECT_THAT(refusal(kArms + "  axes: {model.hidden: [64]}\n"), HasSubstr("model.hidden is an axis as well"));
+  // However arm and axis are written: the same key, a section of the axis, a key within the axis.
+  for (const auto& [arm, axis] : {std::pair("{model: {hidden: 64}}", "model.hidden: [64]"),
+                                  {"{model: {attention: {heads: 2}}}", "model.attention: [null]"},
+                                  {"{model.attention: null}", "model.attention.heads: [2]"}})
+    EXPECT_THAT(refusal(fmt::format("  arms: {{plain: {{}}, a: {}}}\n  axes: {{{}}}\n", arm, axis)),
+                HasSubstr("is an axis as well"))
+        << arm;
+  EXPECT_EQ(refusal("  arms: {plain: {}, a: {model: {hid: 2}}}\n  axes: {model.hidden: [2]}\n"), "") << "another key";
+  EXPECT_THAT(refusal("  arms: {a: {log: {directory: x}}}\n"), HasSubstr("the ablation itself sets"));
   EXPECT_THAT(refusal("  arms: {a: {seed: 3}}\n"), HasSubstr("list them in ablate.seeds"));
   EXPECT_THAT(refusal("  arms: {a: {log.directory: x}}\n"), HasSubstr("the ablation itself sets"));
   EXPECT_THAT(refusal("  arms: {a/b: {}}\n"), StartsWith("a.yaml:4:"));
@@ -110,6 +121,16 @@ TEST(Plan, DifferencesNameEveryKey) {
   EXPECT_EQ(found[0].arm, "[1, 3]");
   EXPECT_EQ(found[1].key, "model.d");
   EXPECT_EQ(found[1].baseline, "-");
+}
+
+TEST(Plan, DifferencesOfSeveralPointsAreOneList) {
+  std::vector<KeyDifference> known = {{"a", "1", "2"}};
+  add_differences(known, {{"a", "1", "2"}, {"b", "3", "4"}});
+  add_differences(known, {{"a", "10", "2"}});
+  ASSERT_EQ(known.size(), 2u);
+  EXPECT_EQ(known[0].baseline, "1 or 10");
+  EXPECT_EQ(known[0].arm, "2");
+  EXPECT_EQ(known[1].key, "b");
 }
 
 TEST(Plan, ASectionWhereTheOtherHasNoneIsOneDifference) {
