@@ -90,10 +90,11 @@ class World {
 // What main() does: makes the World, runs `body` and ends all ranks with one exit code, its result or that of the error
 // of the lowest rank that failed, which is printed as one line by that rank. Never hangs: where other ranks cannot come
 // to the same end within 2 seconds of an error, because they wait inside a collective, they are aborted with that code.
+// A code that `body` returns is no error: the others are waited for as long as they work.
 int run(const WorldOptions& options, const std::function<int(World&)>& body);
 
-// Prints the error as `run` does and ends all ranks with its code, at once: for where unwinding would wait for ever,
-// because another thread of this process is stuck.
+// Prints the error as `run` does, once where several ranks come here, and ends all with its code, at once: for where
+// unwinding would wait for ever, because another thread of this process is stuck.
 [[noreturn]] void end_all_ranks(const Error& error);
 
 }  // namespace keel::comm

@@ -107,6 +107,9 @@ class TrainingRun {
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
+  void tell_rollback(const checkpoints::Rollback& rollback, const train::TroubledSteps& troubled,
+                     train::RunFilesHook& files);
+  void finish_files(double limit_seconds);
   void tell_spikes(train::RunFilesHook& files);
   void tell_ending(const train::Ending& ending, int64_t step);
   void take_weights(const std::string& path);
@@ -282,7 +285,11 @@ void TrainingRun::note(train::RunFilesHook& files, const std::string& kind, cons
 void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files) {
   const checkpoints::Rollback rollback = session_.recovery.roll_back(troubled);
   session_.rollback = rollback;
-  if (!speaker_) return;
+  world_.do_on_rank_0([&] { tell_rollback(rollback, troubled, files); });
+}
+
+void TrainingRun::tell_rollback(const checkpoints::Rollback& rollback, const train::TroubledSteps& troubled,
+                                train::RunFilesHook& files) {
   const std::string to = rollback.files.empty() ? "the beginning" : rollback.files.back();
   io::Json fields = {{"step", troubled.last_step},  {"first_step", troubled.first_step},
                      {"reason", troubled.reason},   {"to", to},
@@ -298,6 +305,12 @@ void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFile
                rollback.left_out
                    ? fmt::format(", without samples {} to {}", rollback.left_out->begin, rollback.left_out->end - 1)
                    : "");
+}
+
+// What is queued comes first, so that its last row is on the disk, or all ranks learn that the disk does not answer.
+void TrainingRun::finish_files(double limit_seconds) {
+  checkpoints::run_within(limit_seconds, io_, "writing the last rows of " + directory_ + "/telemetry.h5",
+                          [](io::IoContext&) {});
 }
 
 void TrainingRun::tell_spikes(train::RunFilesHook& files) {
@@ -429,12 +442,15 @@ std::optional<train::Ending> TrainingRun::run() {
   start(parts.trainer, parts.checkpoint, parts.files);
   parts.files.note("memory", {{"bytes", memory_bytes()}});
   const train::Ending ending = run_loop(parts.trainer, parts.checkpoint);
-  io_.drain();  // not in a hook: others' hooks meet all ranks, and a save may be at work yet
+  // Not in a hook: others' hooks meet all ranks, and a save may be at work yet.
+  const double limit_seconds = double(config_.run.checkpoint.time_limit.count());
+  const comm::TimeLimit patience(world_.all(), limit_seconds + checkpoints::kPatience_seconds);
+  world_.do_on_rank_0([&] { finish_files(limit_seconds); });
   if (ending.outcome == train::Outcome::roll_back) {
     roll_back(parts.stability.troubled(), parts.files);
     return std::nullopt;
   }
-  if (speaker_) tell_spikes(parts.files);
+  world_.do_on_rank_0([&] { tell_spikes(parts.files); });
   parts.files.note("memory", {{"peak_resident_bytes", peak_resident_bytes()}});
   tell_ending(ending, parts.trainer.progress().step);
   return ending;

@@ -1,6 +1,7 @@
 // Runs that are asked to end: by SIGUSR1 to mpirun, by SIGTERM to a rank, and by a second signal.
 #include <gmock/gmock.h>
 
+#include "framework/io/jsonl.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -77,6 +78,16 @@ wait $job
     std::getline(std::ifstream(directory_ / "queued"), queued);
     EXPECT_EQ(queued, code == 4 ? "requeue 77" : "");
   }
+}
+
+// The ranks that have nothing left to do wait for rank 0, which still tells of the end.
+TEST_F(Signals, WhatTheEndHasToTellIsTold) {
+  const Ended ended = interrupted(":", "train.stop_after=1s \"stability.on_event=sleep 4; cat >> told\"");
+  EXPECT_EQ(ended.code, 4) << ended.output;
+  EXPECT_THAT(ended.output, ::testing::Not(HasSubstr("a second signal")));
+  const auto told = io::read_json_lines((directory_ / "told").string());
+  ASSERT_EQ(told.size(), 1u) << ended.output;
+  EXPECT_EQ(told[0]["event"], "spike_score");
 }
 
 TEST_F(Signals, TimeIsUp) {

@@ -112,6 +112,25 @@ const std::map<std::string, Case> kCases = {
        if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(4));
        return 0;
      }},
+    {"slow_then_code_3",
+     [](World& world) {
+       if (last(world)) {
+         std::this_thread::sleep_for(std::chrono::seconds(4));
+         std::printf("keel: the slow one's last line\n");
+       }
+       return 3;
+     }},
+    {"code_3_and_error",
+     [](World& world) -> int {
+       if (!last(world)) return 3;
+       throw input_error("beside a code");
+     }},
+    {"end_all_on_all",
+     [](World& world) -> int {
+       world.all().barrier();
+       if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+       end_all_ranks(input_error("from everywhere"));
+     }},
     {"fine_and_late_error",
      [](World& world) {
        if (!last(world)) return 0;

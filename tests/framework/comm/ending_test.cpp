@@ -149,6 +149,22 @@ TEST(Ending, SlowRanksAreWaitedFor) {
   EXPECT_THAT(run.ours, ElementsAre("keel: error: late"));
 }
 
+// A code that is no error gives nobody a reason to end the others.
+TEST(Ending, SlowRanksAreWaitedForWhateverTheCode) {
+  Ended run = run_ranks(3, "slow_then_code_3");
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.ours, ElementsAre("keel: the slow one's last line"));
+  run = run_ranks(3, "code_3_and_error");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre("keel: error: beside a code"));
+}
+
+TEST(Ending, RanksThatEndAllSpeakOnce) {
+  Ended run = run_ranks(4, "end_all_on_all");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre("keel: error: from everywhere"));
+}
+
 TEST(Ending, DifferentBuildsAreRefused) {
   Ended run = run_ranks(3, "different_builds");
   EXPECT_EQ(run.code, 2);
