@@ -66,6 +66,12 @@ Outcome describe(int rank, int size) {
   }
 }
 
+// From here on. The launcher's SIGTERM after the abort of another rank ends one that has failed, too, before it speaks;
+// where the first rank that is gone makes the launcher end the others, they are about to, and ignore it.
+void answer_signals(void (*how)(int)) {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, how);
+}
+
 // Tells the ranks above this one that it has failed.
 void announce(int rank, int size) {
   for (int other = rank + 1; other < size; ++other) {
@@ -94,6 +100,7 @@ class Ending {
 
   // The code all ranks leave with; where they cannot agree, does not return.
   int agree() {
+    if (mine_.failed) answer_signals(SIG_DFL);
     const int mine = mine_.failed ? -mine_.code : mine_.code;
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Iallgather(&mine, 1, MPI_INT, codes_.data(), 1, MPI_INT, MPI_COMM_WORLD, &request);
@@ -122,11 +129,6 @@ class Ending {
   const Clock::time_point begin_ = Clock::now();
 };
 
-// The first rank that is gone makes some launchers tell the others to end, which they are about to.
-void ignore_signals() {
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, SIG_IGN);
-}
-
 }  // namespace
 
 void end_all_ranks(const Error& error) {
@@ -142,6 +144,7 @@ void end_all_ranks(const Error& error) {
     mine = describe(rank, size);
   }
   if (mpi_runs()) {
+    answer_signals(SIG_DFL);
     announce(rank, size);
     if (rank > 0) usleep(useconds_t(kAnnounce_seconds * 1e6));  // a lower one may be about to say the same
     abort_all(mine);
@@ -171,7 +174,7 @@ int run(const WorldOptions& options, const std::function<int(World&)>& body) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const int code = Ending(rank, size, mine).agree();
-  ignore_signals();
+  answer_signals(SIG_IGN);
   world.reset();
   if (mpi_runs()) MPI_Finalize();
   return code;

@@ -94,6 +94,27 @@ const std::map<std::string, Case> kCases = {
        if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
        return reduce_something(world), 0;
      }},
+    {"timeout_beside",
+     [](World& world) {
+       const auto saves = world.another("saves");
+       world.all().stand_at(7, "computing");
+       saves->stand_at(3, "saving");
+       saves->set_time_limit(0.5);
+       if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
+       return all_reduce_value(*saves, 1.0), 0;
+     }},
+    {"split_alone",
+     [](World& world) {
+       world.all().set_time_limit(0.5);
+       if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
+       return world.all().split(0, 0)->size() > 0 ? 0 : 1;
+     }},
+    {"another_alone",
+     [](World& world) {
+       world.all().set_time_limit(0.5);
+       if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
+       return world.another("saves")->size() > 0 ? 0 : 1;
+     }},
     {"timeout_on_all",
      [](World& world) {
        world.all().set_time_limit(0.5);

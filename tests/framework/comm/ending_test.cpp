@@ -134,6 +134,25 @@ TEST(Ending, TimeoutNamesRankVerbSizeAndWhoIsMissing) {
   EXPECT_EQ(run.ours.size(), 3u) << run.output;
 }
 
+// Where training stands, too, though it is a save that has waited too long.
+TEST(Ending, AWaitBesideSaysWhereAllThreadsStand) {
+  Ended run = run_ranks(2, "timeout_beside");
+  EXPECT_EQ(run.code, 1);
+  for (const char* rank : {"keel: ", "keel: rank 1: "})
+    EXPECT_THAT(run.ours, Contains(AllOf(StartsWith(rank), HasSubstr("step 7, computing"),
+                                         HasSubstr("; saves: step 3, saving"))));
+}
+
+// MPI makes groups without a limit.
+TEST(Ending, ARankThatDoesNotComeToMakeAGroupIsMissed) {
+  for (const char* name : {"split_alone", "another_alone"}) {
+    Ended run = run_ranks(2, name);
+    EXPECT_EQ(run.code, 1) << name;
+    EXPECT_THAT(errors_of(run), ElementsAre(HasSubstr("0.5 s passed without an answer of rank 1"))) << name;
+    EXPECT_LT(run.seconds, kSoon_seconds) << name;
+  }
+}
+
 TEST(Ending, DifferentSizesAreFound) {
   Ended run = run_ranks(2, "other_sizes");
   EXPECT_EQ(run.code, 1);
