@@ -120,6 +120,9 @@ def full_disk(place):
             file.write(bytes(left.f_bavail * left.f_frsize - 150_000))  # a save needs more
         code = place.ended(place.start(place.command(2, "name=full", "train.steps=1000")), 120, "a full disk")
         runs.expect(code == 1 and "free some space on that disk" in place.output(), f"exit {code}: {place.output()}")
+        failed = [event["failed_in_a_row"] for event in place.lines("full", "events.jsonl") if event["event"] == "save_failed"]
+        runs.expect(failed == [1, 2, 3] and 25 <= place.last_step("full") <= 30,
+                    f"saves of steps 15, 20 and 25 fail, not {failed} up to step {place.last_step('full')}")
         runs.expect(all(path.read_bytes() == content for path, content in before.items()), "a checkpoint was touched")
         filler.unlink()
         code = place.ended(place.start(place.command(2, "name=full", "train.steps=20")), 60, "after the disk was full")

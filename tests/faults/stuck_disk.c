@@ -1,4 +1,4 @@
-// Preloaded: one kind of call for paths with a part of some name does not come back, on one rank.
+// Preloaded: one kind of call for paths that end like some name does not come back, on one rank.
 //   STUCK_RANK=1 STUCK_CALL=open STUCK_NAME=.h5.writing      calls: open, remove
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,7 +16,8 @@ static int is(const char* name, const char* value) {
 
 static void wait_if_stuck(const char* call, const char* path) {
   const char* name = getenv("STUCK_NAME");
-  if (name == NULL || strstr(path, name) == NULL || !is("STUCK_CALL", call)) return;
+  if (name == NULL || !is("STUCK_CALL", call) || strlen(path) < strlen(name)) return;
+  if (strcmp(path + strlen(path) - strlen(name), name) != 0) return;
   while (is("STUCK_RANK", getenv("OMPI_COMM_WORLD_RANK"))) sleep(1);
 }
 
