@@ -29,6 +29,12 @@ TEST(Stuck, OneRankAloneIsNamed) {
   EXPECT_THAT(ended.ours, Contains(HasSubstr("step-00000001.h5 has not ended within 0.5 s")));
 }
 
+TEST(Stuck, WhatCameFirstIsSaid) {
+  const testing::Ended ended = run_stuck("unanswered");
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  EXPECT_THAT(testing::errors_of(ended), ElementsAre(HasSubstr("without an answer of rank")));
+}
+
 TEST(Stuck, ASaveEndsOnAllRanks) {
   const testing::Ended ended = run_stuck("save");
   EXPECT_EQ(ended.code, 1) << ended.output;
