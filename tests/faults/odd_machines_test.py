@@ -51,8 +51,10 @@ def locks_elsewhere(place):
 
 
 def second_run(place):
+    """It is refused before it looks at anything that the first one may be about to write."""
     first = place.start(place.command(1, "name=shared"))
     runs.expect(runs.wait_for(lambda: place.last_step("shared") > 2, 60, first, "progress"), place.output())
+    (place.path / "runs/shared/recovery.json").write_text("half of wh")
     second = subprocess.run(place.command(2, "name=shared"), cwd=place.path, env=runs.ENVIRONMENT, capture_output=True,
                             text=True, timeout=60)
     runs.expect(second.returncode == 2 and "another run works in this directory" in second.stderr, second.stderr)
