@@ -24,12 +24,16 @@ inline void together(comm::Communicator& world, const std::function<void()>& f) 
   } catch (...) {
     message = "an exception of unknown type";
   }
-  const int64_t first =
-      -comm::all_reduce_value(world, int64_t(failed ? -world.rank() : -world.size()), comm::Reduction::max);
-  if (first == world.size()) return;
-  const int64_t code =
-      comm::all_reduce_value(world, int64_t(world.rank() == first ? int(kind) : 0), comm::Reduction::max);
-  throw Error(ErrorKind(code), comm::broadcast_text(world, message, int(first)));
+  try {
+    const int64_t first = comm::lowest_rank_where(world, failed);
+    if (first == world.size()) return;
+    kind =
+        ErrorKind(comm::all_reduce_value(world, int64_t(world.rank() == first ? int(kind) : 0), comm::Reduction::max));
+    message = comm::broadcast_text(world, message, int(first));
+  } catch (const Error&) {
+    if (!failed) throw;  // else what f threw came first, and says more
+  }
+  throw Error(kind, message);
 }
 
 // What f throws, with the number of this rank before it and `advice` behind it: for what ranks may see differently.

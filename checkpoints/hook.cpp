@@ -39,10 +39,22 @@ std::optional<std::string> CheckpointHook::find(const std::string& resume) {
         "the run's recovery.json",
         options_.directory);
   }
-  if (!own || is_own(resume)) return resume;
+  if (!own) return resume;
+  const bool goes_back = is_own(resume);
   const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
-  log::info("this run began from {} and has checkpoints of its own since: the newest is gone on from", resume);
+  if (goes_back && !(latest && went_on_from(resume, *latest))) return resume;
+  log::info("this run {} {} and has checkpoints of its own since: the newest is gone on from",
+            goes_back ? "went back to" : "began from", resume);
   return latest;
+}
+
+bool CheckpointHook::went_on_from(const std::string& resume, const std::string& path) {
+  bool same = false;
+  together(parts_.world, [&] {
+    const RunState state = read_contents(parts_.io, path, options_.time_limit_seconds).state;
+    same = options_.resume_of && options_.resume_of(state.config) == resume;
+  });
+  return same;
 }
 
 std::optional<std::string> CheckpointHook::find(const Rollback& rollback, const std::string& resume) {
@@ -117,11 +129,12 @@ train::Verdict CheckpointHook::after_step(const train::StepReport& report, const
 // A run that stopped on instability, or goes back, keeps its last good file; one that was stopped early is saved
 // whatever `final` says, or its work would be lost.
 void CheckpointHook::finish(const train::Progress& progress, const train::Ending& ending) {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                           std::chrono::duration<double>(options_.final_save_limit_seconds));
-  wait_for_save(deadline);
   const bool sound = ending.outcome == train::Outcome::done || ending.outcome == train::Outcome::saved_early;
   const bool goes_on = ending.outcome == train::Outcome::saved_early;
+  const auto limit = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(options_.final_save_limit_seconds));
+  const auto deadline = sound ? Clock::now() + limit : Clock::time_point::max();  // nobody ends a slot of the others
+  wait_for_save(deadline);
   if (!sound || !(options_.final || goes_on) || (saved_step_ == progress.step && (saved_whole_ || !goes_on))) return;
   options_.max_failed = 1;
   if (goes_on) options_.weights_only = false;
@@ -159,18 +172,33 @@ void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
   stalled_seconds_ = seconds_since(begin);
 }
 
+// Where the ranks that save no longer hear each other, some see a failed save and others none, and there will be no
+// further one: that is no failed save, but the end.
 CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const RunState& state) {
   const Span span("save", state.progress.step);
   trace::name_thread("saving");
+  try {
+    return save_in_steps(tensors, state);
+  } catch (const Error& error) {
+    if (parts_.saves.broken()) comm::end_all_ranks(error);
+    throw;
+  }
+}
+
+CheckpointHook::Saved CheckpointHook::save_in_steps(const LocalTensors& tensors, const RunState& state) {
   const auto begin = Clock::now();
   comm::Communicator& saves = parts_.saves;
   saves.stand_at(state.progress.step, "saving");
+  const comm::TimeLimit patience(saves, options_.time_limit_seconds + kPatience_seconds);
+  const auto on_rank_0 = [&](const std::string& doing, const std::function<void()>& f) {
+    together(saves, [&] {
+      if (saves.rank() == 0) run_within(options_.time_limit_seconds, parts_.io, doing, [&](io::IoContext&) { f(); });
+    });
+  };
   Saved saved{.path = options_.directory + "/" + file_name(state.progress.step),
               .step = state.progress.step,
               .whole = !state.weights_only};
-  together(saves, [&] {
-    if (saves.rank() == 0) io::create_directories(options_.directory);
-  });
+  on_rank_0("creating " + options_.directory, [&] { io::create_directories(options_.directory); });
   saved.bytes = write_checkpoint(saves, parts_.io, tensors, state,
                                  {.path = saved.path,
                                   .io_comm = parts_.io_comm,
@@ -178,9 +206,9 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
                                   .parts = options_.parts,
                                   .io_limit_seconds = options_.time_limit_seconds});
   // All ranks wait, or those that do not would be in the next step's exchanges while rank 0 still removes files.
-  together(saves, [&] {
-    if (saves.rank() == 0) remove_old(options_.directory, saved.step, options_.retention);
-  });
+  on_rank_0("removing old checkpoints from " + options_.directory,
+            [&] { remove_old(options_.directory, saved.step, options_.retention); });
+  saves.stand_at(saved.step, "between saves");
   saved.seconds = seconds_since(begin);
   return saved;
 }
@@ -188,7 +216,7 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
 // Waits for a save that is under way, on all ranks. They answer each other meanwhile: one that hangs is missed within
 // the time limit of exchanges, and a slow disk has its own. Some ranks may have seen its end before.
 void CheckpointHook::wait_for_save(Clock::time_point deadline) {
-  constexpr auto kBetweenAnswers = std::chrono::seconds(1);
+  constexpr auto kBetweenAnswers = std::chrono::milliseconds(250);  // a quarter of the shortest parallel.time_limit
   constexpr double kBetweenLines_seconds = 30;
   parts_.world.stand_at(parts_.trainer.progress().step, "waiting for a save");
   const auto begin = Clock::now();
@@ -231,15 +259,20 @@ void CheckpointHook::collect() {
                               {"seconds", saved.seconds},
                               {"stalled_seconds", stalled_seconds_}});
   } catch (const Error& error) {
-    if (++failed_in_a_row_ >= options_.max_failed) throw;
-    if (parts_.world.rank() == 0)
-      log::warning("a save failed, and the run goes on ({} of at most {} in a row, checkpoint.max_failed): {}",
-                   failed_in_a_row_, options_.max_failed, error.what());
-    if (options_.note)
-      options_.note(
-          "save_failed",
-          {{"reason", error.what()}, {"failed_in_a_row", failed_in_a_row_}, {"last_saved_step", saved_step_}});
+    note_failure(error);
   }
+}
+
+// The one that ends the run is an event like any other. By then the user's paths have served for a while.
+void CheckpointHook::note_failure(const Error& error) {
+  ++failed_in_a_row_;
+  if (options_.note)
+    options_.note("save_failed",
+                  {{"reason", error.what()}, {"failed_in_a_row", failed_in_a_row_}, {"last_saved_step", saved_step_}});
+  if (failed_in_a_row_ >= options_.max_failed) throw in_mid_run(error);
+  if (parts_.world.rank() == 0)
+    log::warning("a save failed, and the run goes on ({} of at most {} in a row, checkpoint.max_failed): {}",
+                 failed_in_a_row_, options_.max_failed, error.what());
 }
 
 void CheckpointHook::leave(const Error& error) {

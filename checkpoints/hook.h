@@ -37,6 +37,8 @@ struct CheckpointOptions {
   std::function<double(const std::string& stored)> probe_tolerance = {};
   // Throws where a stored config must not be gone on with; otherwise says in lines what changed.
   std::function<std::vector<std::string>(const std::string& stored)> compare_configs;
+  // What checkpoint.resume was in a stored config, in the same words as find() gets it. None: something else.
+  std::function<std::string(const std::string& stored)> resume_of = {};
   // Says in lines what of the stored environment is another one now.
   std::function<std::vector<std::string>(const std::string& stored)> compare_environments = {};
   train::Note note = {};  // where events go
@@ -62,7 +64,8 @@ class CheckpointHook : public train::Hook {
 
   // The file to go on from: `resume` is "auto", "none" or a path. "none" in a directory that holds checkpoints is
   // refused. A path outside it is where the run begins: once it has checkpoints of its own, the newest of those is
-  // meant, so that the same command goes on. Collective.
+  // meant, so that the same command goes on. A path inside it is gone back to, unless the newest was saved by a run
+  // that had gone back to it. Collective.
   std::optional<std::string> find(const std::string& resume);
   // The same after a rollback: one of its files, else where the run began.
   std::optional<std::string> find(const Rollback& rollback, const std::string& resume);
@@ -94,12 +97,16 @@ class CheckpointHook : public train::Hook {
   bool has_own();
   // Whether the file lies in this run's own directory, as rank 0 sees it. Collective.
   bool is_own(const std::string& path) const;
+  // Whether the run that saved this file had been told to go on from `resume`. Collective.
+  bool went_on_from(const std::string& resume, const std::string& path);
   void check_probe(const RunState& stored, const std::string& path);
   RunState state_at(const train::Progress& progress);
   void start_save(const train::Progress& progress, bool copied);
   Saved save(const LocalTensors& tensors, const RunState& state);
   void wait_for_save(std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
+  Saved save_in_steps(const LocalTensors& tensors, const RunState& state);
   void collect();
+  void note_failure(const Error& error);
   LocalTensors tensors() const;
 
   CheckpointParts parts_;

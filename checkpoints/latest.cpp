@@ -106,20 +106,26 @@ void set_aside_after(const std::string& directory, int64_t step) {
 std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& io,
                                       const std::vector<std::string>& files, double limit_seconds) {
   const int64_t count = comm::all_reduce_value(world, int64_t(world.rank() == 0 ? files.size() : 0));
-  std::string path;
+  std::string path, weights;
   for (int64_t left = count; left > 0; --left) {
     path = comm::broadcast_text(world, world.rank() == 0 ? files[size_t(left - 1)] : "");
     confirm_on_all_ranks(world, path);
     try {
+      bool whole = false;
       together(world, [&] {
-        verify_tensors(
-            io, path, [](double) {}, {world.rank(), world.size()}, limit_seconds);
+        whole = !read_contents(io, path, limit_seconds).state.weights_only;
+        if (whole)
+          verify_tensors(
+              io, path, [](double) {}, {world.rank(), world.size()}, limit_seconds);
       });
-      return path;
+      if (whole) return path;
+      log::warning("{} holds weights only, which no run goes on from; trying the one before", path);
+      if (weights.empty()) weights = path;
     } catch (const Error& error) {
       log::warning("{}; trying the one before", error.what());
     }
   }
+  if (!weights.empty()) return weights;  // loading says what is missing
   if (count > 0)
     throw input_error(
         "{}: none of its {} checkpoints is whole: restore one, or remove them and the "

@@ -29,9 +29,10 @@ void remove_old(const std::string& directory, int64_t step, const Retention& ret
 // not jump back to them. For one rank.
 void set_aside_after(const std::string& directory, int64_t step);
 
-// The newest file of which every byte is as it was written (the ranks divide the reading); older ones are tried with a
-// warning. An input error where there are files and none is whole, or where a rank does not see the same file.
-// Collective: the same path on all ranks, or none where there are no files. The limit is of one file's reading.
+// The newest file of which every byte is as it was written (the ranks divide the reading), and that holds more than
+// weights, if any does; older ones are tried with a warning. An input error where there are files and none is whole, or
+// where a rank does not see the same file. Collective: the same path on all ranks, or none where there are no files.
+// The limit is of one file's reading.
 std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory,
                                        double limit_seconds = kIoLimit_seconds);
 // The same among `files`, the best one last, as rank 0 has them.

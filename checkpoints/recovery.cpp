@@ -40,6 +40,7 @@ void Recovery::read(const std::string& text) {
     gone_back_to_ = stored.at("gone_back_to").get<std::vector<int64_t>>();
     fallbacks_taken_ = stored.at("fallbacks_taken").get<uint32_t>();
     last_trouble_ = stored.at("last_trouble").get<int64_t>();
+    going_back_to_ = stored.value("going_back_to", kNowhere);
     for (const auto& range : stored.at("left_out"))
       left_out_.push_back({range.at(0).get<int64_t>(), range.at(1).get<int64_t>()});
   } catch (const nlohmann::json::exception& error) {
@@ -54,6 +55,7 @@ std::string Recovery::text() const {
   const nlohmann::ordered_json stored = {{"gone_back_to", gone_back_to_},
                                          {"fallbacks_taken", fallbacks_taken_},
                                          {"last_trouble", last_trouble_},
+                                         {"going_back_to", going_back_to_},
                                          {"left_out", ranges}};
   return stored.dump(2) + "\n";
 }
@@ -100,16 +102,34 @@ Rollback Recovery::roll_back(const train::TroubledSteps& troubled) {
   if (!rollback.files.empty()) rollback.step = step_at(rollback.files.back());
   rollback.step = comm::all_reduce_value(world_, rollback.step);  // the other ranks add nothing
   gone_back_to_.push_back(rollback.step);
+  going_back_to_ = rollback.step;
   rollback.count = int64_t(gone_back_to_.size());
   last_trouble_ = std::max(last_trouble_, troubled.last_step);
   if (options_.leave_out) {
     rollback.left_out = {troubled.first_sample, troubled.end_sample + options_.more_samples};
     left_out_.push_back(*rollback.left_out);
   }
+  write();
+  return rollback;
+}
+
+void Recovery::write() {
   together(world_, [&] {
     if (world_.rank() == 0) io::write_file(file_of(options_), text());
   });
+}
+
+std::optional<Rollback> Recovery::pending() {
+  if (going_back_to_ == kNowhere) return std::nullopt;
+  Rollback rollback{.step = going_back_to_, .count = int64_t(gone_back_to_.size())};
+  if (world_.rank() != 0) return rollback;
+  rollback.files = complete_files(options_.directory + "/checkpoints");
+  std::erase_if(rollback.files, [&](const std::string& path) { return step_at(path) > going_back_to_; });
   return rollback;
+}
+
+void Recovery::went_back() {
+  if (std::exchange(going_back_to_, kNowhere) != kNowhere) write();
 }
 
 void Recovery::leave_out(data::SamplePosition& position) const {

@@ -46,6 +46,10 @@ class Recovery {
 
   // Decides, and notes it. Collective.
   Rollback roll_back(const train::TroubledSteps& troubled);
+  // What an earlier process decided and did not come to do. Collective.
+  std::optional<Rollback> pending();
+  // It has been done: what was gone back to is loaded, and nothing of later steps is left. Collective.
+  void went_back();
   // After loading: nothing that was left out is taken again.
   void leave_out(data::SamplePosition& position) const;
 
@@ -53,6 +57,7 @@ class Recovery {
   bool calm_at(int64_t first_step) const;
   std::vector<std::string> candidates(int64_t first_step) const;
   void read(const std::string& text);
+  void write();
   std::string text() const;
 
   comm::Communicator& world_;
@@ -61,6 +66,8 @@ class Recovery {
   int64_t fallbacks_taken_ = 0;
   int64_t last_trouble_ = 0;  // step
   std::vector<data::SampleRange> left_out_;
+  int64_t going_back_to_ = kNowhere;  // step
+  static constexpr int64_t kNowhere = -1;
 };
 
 }  // namespace keel::checkpoints

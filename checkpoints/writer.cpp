@@ -29,7 +29,7 @@ class Save {
   void close();
   void complete();
   void abandon();
-  int64_t bytes() const;
+  int64_t bytes();
 
  private:
   struct PartFile {
@@ -121,7 +121,9 @@ void Save::create() {
   });
   together(world_, [&] {
     naming_rank(world_, "; every rank must see the same files", [&] {
-      for (const PartFile& part : parts_) io::Descriptor(part.temporary, O_RDWR, "cannot open for writing");
+      run_within(options_.io_limit_seconds, io_, "opening " + options_.path, [&](io::IoContext&) {
+        for (const PartFile& part : parts_) io::Descriptor(part.temporary, O_RDWR, "cannot open for writing");
+      });
     });
   });
   on_writers("opening " + options_.path, [&](io::IoContext& context) {
@@ -180,19 +182,20 @@ void Save::complete() {
 // others wait in it for ever where one rank has failed. An open file keeps its room on the disk: that is given back
 // first.
 void Save::abandon() {
-  for (PartFile& part : parts_) {
-    static_cast<void>(part.open.release());
-    if (world_.rank() == 0) io::discard_file(part.temporary);
-  }
-  if (world_.rank() == 0) io::discard_file(linking_temporary_);
+  for (PartFile& part : parts_) static_cast<void>(part.open.release());
+  if (world_.rank() != 0) return;
+  run_within(options_.io_limit_seconds, io_, "removing what was written of " + options_.path, [&](io::IoContext&) {
+    for (const PartFile& part : parts_) io::discard_file(part.temporary);
+    io::discard_file(linking_temporary_);
+  });
 }
 
-int64_t Save::bytes() const {
+int64_t Save::bytes() {
   uint64_t bytes = 0;
-  if (world_.rank() == 0) {
+  on_rank_0("completing " + options_.path, [&](io::IoContext&) {
     for (const PartFile& part : parts_) bytes += std::filesystem::file_size(part.path);
     if (linked()) bytes += std::filesystem::file_size(options_.path);
-  }
+  });
   return comm::all_reduce_value(world_, int64_t(bytes), comm::Reduction::max);
 }
 

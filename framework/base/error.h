@@ -38,6 +38,9 @@ Error input_error(fmt::format_string<Args...> format, Args&&... args) {
   return Error(ErrorKind::input, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// The same error once a run is under way: what served until then is no wrong input, and the same command may go on.
+Error in_mid_run(const Error& error);
+
 // A format string that remembers where it was written, so that internal errors name the place that found them.
 template <class... Args>
 struct LocatedFormat {

@@ -101,6 +101,9 @@ class Communicator {
   // Seconds that one wait may take, here and in all groups split from or with this one; 0 is no limit. Returns the
   // limit before.
   virtual double set_time_limit(double seconds) = 0;
+  // Whether a message was given up, as after a wait that took too long: no verb is possible any more, and what the
+  // other ranks have seen of this one is unknown.
+  virtual bool broken() const = 0;
   // What this rank is about to do, for the lines of a wait that takes too long. `phase` is a literal.
   virtual void stand_at(int64_t step, const char* phase) = 0;
   // Where this rank stands; the same for groups split from one another, and what takes this one over.

@@ -1,17 +1,19 @@
 // How a run ends: one line, one exit code, all ranks.
 //
 // Every rank that comes to its end, good or bad, joins one non-blocking exchange of exit codes. When it completes, all
-// know the lowest rank that failed, that one speaks, and all leave in order. A rank that ended well waits for the
-// others as long as they work. A rank that failed cannot know whether the others will ever come (they may be waiting
-// for it), so it waits kPatience_seconds, then prints and aborts all. Where several failed, each has announced itself
-// to the others by then, and only the lowest prints.
+// know the lowest rank that failed, that one speaks, and all leave in order. A rank whose body returned, with whatever
+// code, waits for the others as long as they work. A rank that failed cannot know whether the others will ever come
+// (they may be waiting for it), so it waits kPatience_seconds, then prints and aborts all. Where several failed, each
+// has announced itself to the others by then, and only the lowest prints.
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "framework/base/clock.h"
@@ -29,6 +31,7 @@ constexpr useconds_t kPause_microseconds = 200;
 struct Outcome {
   int code = 0;
   std::string line;
+  bool failed = false;  // an exception ended the body, which else returned the code
 };
 
 void print(const Outcome& outcome) {
@@ -52,15 +55,41 @@ Outcome describe(int rank, int size) {
   try {
     throw;
   } catch (const Error& e) {
-    if (e.kind() != ErrorKind::internal) return {e.exit_code(), e.what()};
-    return {internal, fmt::format("{}{}: {}", place, e.where(), e.what())};
+    if (e.kind() != ErrorKind::internal) return {e.exit_code(), e.what(), true};
+    return {internal, fmt::format("{}{}: {}", place, e.where(), e.what()), true};
   } catch (const std::bad_alloc&) {
-    return {internal, place + "out of memory: use fewer micro_sequences, more ranks or a smaller model"};
+    return {internal, place + "out of memory: use fewer micro_sequences, more ranks or a smaller model", true};
   } catch (const std::exception& e) {
-    return {internal, place + e.what()};
+    return {internal, place + e.what(), true};
   } catch (...) {
-    return {internal, place + "an exception of unknown type"};
+    return {internal, place + "an exception of unknown type", true};
   }
+}
+
+// From here on. The launcher's SIGTERM after the abort of another rank ends one that has failed, too, before it speaks;
+// where the first rank that is gone makes the launcher end the others, they are about to, and ignore it.
+void answer_signals(void (*how)(int)) {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, how);
+}
+
+// Tells the ranks above this one that it has failed.
+void announce(int rank, int size) {
+  for (int other = rank + 1; other < size; ++other) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(nullptr, 0, MPI_BYTE, other, kAnnounceTag, MPI_COMM_WORLD, &request);
+    MPI_Request_free(&request);
+  }
+}
+
+// Prints, unless a lower rank has announced that it failed and does so within the grace; ends all ranks.
+[[noreturn]] void abort_all(const Outcome& mine) {
+  int lower_failed = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, kAnnounceTag, MPI_COMM_WORLD, &lower_failed, MPI_STATUS_IGNORE);
+  if (lower_failed) usleep(useconds_t(kGrace_seconds * 1e6));
+  print(mine);
+  const int code = std::max(mine.code, int(ErrorKind::internal));
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
 }
 
 // The common end of all ranks over MPI_COMM_WORLD, which is used for nothing else after the start. MPI's return codes
@@ -71,48 +100,32 @@ class Ending {
 
   // The code all ranks leave with; where they cannot agree, does not return.
   int agree() {
+    if (mine_.failed) answer_signals(SIG_DFL);
+    const int mine = mine_.failed ? -mine_.code : mine_.code;
     MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Iallgather(&mine_.code, 1, MPI_INT, codes_.data(), 1, MPI_INT, MPI_COMM_WORLD, &request);
+    MPI_Iallgather(&mine, 1, MPI_INT, codes_.data(), 1, MPI_INT, MPI_COMM_WORLD, &request);
     bool announced = false;
     for (int done = 0; !done;) {
-      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) abort_all();
+      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) abort_all(mine_);
       if (done) break;
       usleep(kPause_microseconds);
-      if (mine_.code == 0) continue;
-      if (!announced && waited_seconds() > kAnnounce_seconds) announced = announce();
-      if (waited_seconds() > kPatience_seconds) abort_all();
+      if (!mine_.failed) continue;
+      if (waited_seconds() > kAnnounce_seconds && !std::exchange(announced, true)) announce(rank_, int(codes_.size()));
+      if (waited_seconds() > kPatience_seconds) abort_all(mine_);
     }
-    auto failed = std::find_if(codes_.begin(), codes_.end(), [](int code) { return code != 0; });
-    if (failed == codes_.end()) return 0;
+    const auto failed = std::find_if(codes_.begin(), codes_.end(), [](int code) { return code < 0; });
     if (failed - codes_.begin() == rank_) print(mine_);
-    return *failed;
+    if (failed != codes_.end()) return -*failed;
+    const auto other = std::find_if(codes_.begin(), codes_.end(), [](int code) { return code != 0; });
+    return other == codes_.end() ? 0 : *other;
   }
 
  private:
   double waited_seconds() const { return seconds_since(begin_); }
 
-  bool announce() {
-    for (int other = rank_ + 1; other < int(codes_.size()); ++other) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      MPI_Isend(nullptr, 0, MPI_BYTE, other, kAnnounceTag, MPI_COMM_WORLD, &request);
-      MPI_Request_free(&request);
-    }
-    return true;
-  }
-
-  [[noreturn]] void abort_all() {
-    int lower_failed = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, kAnnounceTag, MPI_COMM_WORLD, &lower_failed, MPI_STATUS_IGNORE);
-    if (lower_failed) usleep(useconds_t(kGrace_seconds * 1e6));
-    print(mine_);
-    const int code = std::max(mine_.code, int(ErrorKind::internal));
-    MPI_Abort(MPI_COMM_WORLD, code);
-    _exit(code);
-  }
-
   const int rank_;
   const Outcome& mine_;
-  std::vector<int> codes_;
+  std::vector<int> codes_;  // of the ranks; negative where one failed
   const Clock::time_point begin_ = Clock::now();
 };
 
@@ -130,8 +143,13 @@ void end_all_ranks(const Error& error) {
   } catch (...) {
     mine = describe(rank, size);
   }
+  if (mpi_runs()) {
+    answer_signals(SIG_DFL);
+    announce(rank, size);
+    if (rank > 0) usleep(useconds_t(kAnnounce_seconds * 1e6));  // a lower one may be about to say the same
+    abort_all(mine);
+  }
   print(mine);
-  if (mpi_runs()) MPI_Abort(MPI_COMM_WORLD, mine.code);
   _exit(mine.code);
 }
 
@@ -156,6 +174,7 @@ int run(const WorldOptions& options, const std::function<int(World&)>& body) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const int code = Ending(rank, size, mine).agree();
+  answer_signals(SIG_IGN);
   world.reset();
   if (mpi_runs()) MPI_Finalize();
   return code;

@@ -23,6 +23,7 @@ class MpiCommunicator final : public Communicator {
   void poll() override { engine_->poll(); }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override;
   double set_time_limit(double seconds) override { return std::exchange(engine_->options.time_limit_seconds, seconds); }
+  bool broken() const override { return engine_->broken(); }
   void stand_at(int64_t step, const char* phase) override { engine_->standing->at(step, phase); }
   std::shared_ptr<Standing> standing() const override { return engine_->standing; }
 
@@ -91,6 +92,7 @@ std::unique_ptr<Communicator> wrap(MPI_Comm comm, std::shared_ptr<MpiEngine> eng
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key, std::string_view name) {
   require(color >= 0, "split: the color {} is negative", color);
+  barrier();  // MPI waits for a rank that does not come without a limit
   MPI_Comm comm = MPI_COMM_NULL;
   KEEL_MPI(MPI_Comm_split(group_.comm, color, key, &comm));
   return wrap(comm, engine_, name);

@@ -57,6 +57,7 @@ class NcclCommunicator final : public Communicator {
     channel_.family().time_limit_seconds = seconds;
     return mpi_->set_time_limit(seconds);
   }
+  bool broken() const override { return mpi_->broken() || channel_.family().broken(); }
   void stand_at(int64_t step, const char* phase) override { mpi_->stand_at(step, phase); }
   std::shared_ptr<Standing> standing() const override { return mpi_->standing(); }
 

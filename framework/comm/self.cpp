@@ -56,6 +56,7 @@ class SelfCommunicator final : public Communicator {
     return make_self_communicator(standing_);
   }
   double set_time_limit(double) override { return 0; }
+  bool broken() const override { return false; }
   void stand_at(int64_t step, const char* phase) override { standing_->at(step, phase); }
   std::shared_ptr<Standing> standing() const override { return standing_; }
 

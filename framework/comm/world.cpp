@@ -85,6 +85,7 @@ World::World(const WorldOptions& options) : options_(options) {
 }
 
 World::World(const World& parent, int color) : options_(parent.options_) {
+  parent.all_->barrier();  // MPI waits for a rank that does not come without a limit
   KEEL_MPI(MPI_Comm_split(parent.comm_, color, parent.rank(), &comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
   make_communicators("group");
@@ -102,7 +103,7 @@ void World::make_communicators(std::string_view name) {
   KEEL_MPI(MPI_Comm_dup(comm_, &io_comm_));
   KEEL_MPI(MPI_Comm_set_errhandler(io_comm_, MPI_ERRORS_RETURN));
   standing_ = all_->standing();
-  watch_.emplace(comm_, [this] { return fmt::format("on host {}: {}", host_, standing_->text()); });
+  watch_.emplace(comm_, [this] { return standing_text(); });
 }
 
 World::~World() {
@@ -155,10 +156,23 @@ Device World::use_gpu() {
   return device;
 }
 
-std::unique_ptr<Communicator> World::another(std::string_view name) const {
+std::unique_ptr<Communicator> World::another(std::string_view name) {
   MpiOptions options = options_.mpi;
   options.pause_microseconds = 500;
-  return make_mpi_communicator(comm_, options, name);
+  all_->barrier();
+  auto other = make_mpi_communicator(comm_, options, name);
+  std::lock_guard lock(beside_mutex_);
+  std::erase_if(beside_, [](const Beside& beside) { return beside.standing.expired(); });
+  beside_.push_back({std::string(name), other->standing()});
+  return other;
+}
+
+std::string World::standing_text() {
+  std::string text = fmt::format("on host {}: {}", host_, standing_->text());
+  std::lock_guard lock(beside_mutex_);
+  for (const Beside& beside : beside_)
+    if (const auto standing = beside.standing.lock()) text += fmt::format("; {}: {}", beside.name, standing->text());
+  return text;
 }
 
 std::string World::on_rank_0(const std::function<std::string()>& f) {

@@ -10,7 +10,9 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <optional>
+#include <vector>
 
 #include "framework/comm/watch.h"
 
@@ -60,7 +62,7 @@ class World {
   // GPUs cannot reach each other within the start's limit. Collective; asked again, it gives the same.
   Device use_gpu();
   // All ranks, for one other thread (checkpoint exchange), which sleeps while it waits. Collective.
-  std::unique_ptr<Communicator> another(std::string_view name) const;
+  std::unique_ptr<Communicator> another(std::string_view name);
   // All ranks, for parallel HDF5 in the I/O thread; nothing else is sent there. Owned by World.
   MPI_Comm io_comm() const { return io_comm_; }
 
@@ -69,7 +71,13 @@ class World {
   void do_on_rank_0(const std::function<void()>& f);
 
  private:
+  // Where one of the threads that exchange beside the World's own stands; gone with its communicator.
+  struct Beside {
+    std::string name;
+    std::weak_ptr<const Standing> standing;
+  };
   void make_communicators(std::string_view name);
+  std::string standing_text();  // on any thread
   void measure_host();
 
   MpiSession session_;
@@ -78,6 +86,8 @@ class World {
   std::unique_ptr<Communicator> all_;
   std::unique_ptr<Communicator> before_gpu_;  // all_ until then, which others may still hold
   std::shared_ptr<const Standing> standing_;  // of both
+  std::mutex beside_mutex_;
+  std::vector<Beside> beside_;
   WorldOptions options_;
   std::optional<Watch> watch_;
   std::optional<Device> gpu_;
@@ -90,10 +100,11 @@ class World {
 // What main() does: makes the World, runs `body` and ends all ranks with one exit code, its result or that of the error
 // of the lowest rank that failed, which is printed as one line by that rank. Never hangs: where other ranks cannot come
 // to the same end within 2 seconds of an error, because they wait inside a collective, they are aborted with that code.
+// A code that `body` returns is no error: the others are waited for as long as they work.
 int run(const WorldOptions& options, const std::function<int(World&)>& body);
 
-// Prints the error as `run` does and ends all ranks with its code, at once: for where unwinding would wait for ever,
-// because another thread of this process is stuck.
+// Prints the error as `run` does, once where several ranks come here, and ends all with its code, at once: for where
+// unwinding would wait for ever, because another thread of this process is stuck.
 [[noreturn]] void end_all_ranks(const Error& error);
 
 }  // namespace keel::comm

@@ -258,7 +258,7 @@ void describe(Fields& fields, CheckpointConfig& c) {
   fields.add("resume", c.resume,
              {.doc = "auto: the run's newest complete checkpoint, if any; none: start anew; else a "
                      "checkpoint's path. One of another run is where this one begins: once it has saved, the same "
-                     "command goes on as auto does. One of its own is gone back to.",
+                     "command goes on as auto does. One of its own is gone back to, once.",
               .on_resume = ignored,
               .synonyms = {"load", "resume_from"}});
   fields.add("weights_from", c.weights_from,

@@ -8,7 +8,6 @@
 
 #include <csignal>
 #include <cstring>
-#include <exception>
 
 #include "framework/base/log.h"
 
@@ -63,7 +62,6 @@ EventCommand::EventCommand(std::string command, double limit_seconds)
 EventCommand::~EventCommand() {
   {
     std::lock_guard lock(mutex_);
-    if (std::uncaught_exceptions() > 0) queue_.clear();
     last_moment_ =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit_seconds_));
   }

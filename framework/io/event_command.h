@@ -17,8 +17,8 @@ namespace keel::io {
 class EventCommand {
  public:
   EventCommand(std::string command, double limit_seconds);
-  // Waits for the events that are queued, all together within the limit; while an exception passes, only for the one
-  // that is being told.
+  // Waits for the events that are queued, all together within the limit: also while an exception passes, since the last
+  // of them may say why.
   ~EventCommand();
   EventCommand(const EventCommand&) = delete;
   EventCommand& operator=(const EventCommand&) = delete;

@@ -113,12 +113,29 @@ uint64_t Descriptor::size_bytes() const {
   return uint64_t(status.st_size);
 }
 
+uint64_t Descriptor::allocated_bytes() const {
+  constexpr uint64_t kBlock_bytes = 512;  // of st_blocks, on every file system
+  struct stat status;
+  if (fstat(descriptor_, &status) != 0) throw file_error(path_, "cannot tell its size", errno);
+  return uint64_t(status.st_blocks) * kBlock_bytes;
+}
+
 void Descriptor::write_all(std::string_view bytes) {
   while (!bytes.empty()) {
     ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw file_error(path_, "cannot write", errno);
+    if (written < 0) throw in_mid_run(file_error(path_, "cannot write", errno));  // it could be opened for that
     bytes.remove_prefix(size_t(written));
+  }
+}
+
+void Descriptor::read_at(uint64_t offset, char* bytes, uint64_t count) const {
+  for (uint64_t done = 0; done < count;) {
+    const ssize_t got = pread(descriptor_, bytes + done, count - done, off_t(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw file_error(path_, "cannot read", errno);
+    if (got == 0) throw input_error("{}: became shorter while it was read", path_);
+    done += uint64_t(got);
   }
 }
 
@@ -163,9 +180,12 @@ uint64_t free_disk_bytes(const std::string& path) {
 void reserve_disk(const std::string& path, uint64_t bytes) {
   const bool existed = std::filesystem::exists(path);
   Descriptor file(path, O_WRONLY | O_CREAT, "cannot open for writing");
-  int code = 0;
-  while (bytes > 0 && fallocate(file.get(), 0, 0, off_t(bytes)) != 0 && (code = errno) == EINTR) code = 0;
-  const uint64_t free_bytes = free_disk_bytes(path);
+  // Compared first: a call that fails may have taken all that is left, from everybody, until it gives it back. A file
+  // system that does not say what is free says 0.
+  const uint64_t free_bytes = free_disk_bytes(path), has_bytes = file.allocated_bytes();
+  int code = free_bytes > 0 && bytes > has_bytes && bytes - has_bytes > free_bytes ? ENOSPC : 0;
+  while (code == 0 && bytes > 0 && fallocate(file.get(), 0, 0, off_t(bytes)) != 0)
+    if (errno != EINTR) code = errno;
   if (code == EOPNOTSUPP || code == ENOSYS) code = free_bytes < bytes ? ENOSPC : 0;
   if (code == 0) return;
   if (!existed) unlink(path.c_str());

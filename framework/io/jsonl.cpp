@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -55,6 +56,47 @@ class Lines {
   bool ended_ = true;
 };
 
+// The same from the last one on: a look at the end of a long file reads no more than that.
+class LinesFromEnd {
+ public:
+  explicit LinesFromEnd(const std::string& path)
+      : file_(path, O_RDONLY, "cannot open for reading"), text_begin_(file_.size_bytes()), begin_(text_begin_) {}
+  bool next() {
+    if (begin_ == 0) return false;
+    end_ = begin_;
+    if (text_.empty()) read_block();
+    ended_ = text_.back() == '\n';
+    size_t at = std::string::npos;  // of the newline before the line
+    while ((at = newline_before(text_.size() - ended_)) == std::string::npos && text_begin_ > 0) read_block();
+    const size_t first = at == std::string::npos ? 0 : at + 1;
+    line_ = text_.substr(first, text_.size() - ended_ - first);
+    text_.resize(first);
+    begin_ = text_begin_ + first;
+    return true;
+  }
+  const std::string& line() const { return line_; }
+  bool ended() const { return ended_; }
+  // Of the line in the file, its newline included.
+  uint64_t begin() const { return begin_; }
+  uint64_t end() const { return end_; }
+
+ private:
+  size_t newline_before(size_t at) const { return at == 0 ? std::string::npos : text_.rfind('\n', at - 1); }
+  void read_block() {
+    constexpr uint64_t kBlock_bytes = uint64_t(1) << 16;
+    const uint64_t bytes = std::min(kBlock_bytes, text_begin_);
+    std::string block(bytes, '\0');
+    file_.read_at(text_begin_ - bytes, block.data(), bytes);
+    text_.insert(0, block);
+    text_begin_ -= bytes;
+  }
+
+  Descriptor file_;
+  std::string text_, line_;  // what was read and lies before the line
+  uint64_t text_begin_ = 0, begin_ = 0, end_ = 0;
+  bool ended_ = true;
+};
+
 bool is_after(const Json& object, int64_t step) {
   auto at = object.find("step");
   return !object.contains("lasting") && at != object.end() && at->is_number_integer() && at->get<int64_t>() > step;
@@ -63,19 +105,11 @@ bool is_after(const Json& object, int64_t step) {
 // Makes the file end with a newline: behind a whole last line, or before a broken one.
 void mend_end(const std::string& path) {
   if (!std::filesystem::exists(path)) return;
-  std::string last;
-  uint64_t whole_bytes = 0;
-  Lines lines(path);
-  while (lines.next()) {
-    if (lines.ended())
-      whole_bytes += lines.line().size() + 1;
-    else
-      last = lines.line();
-  }
-  if (last.empty()) return;
-  if (parse_json_line(last)) return AppendFile(path).append("\n");
+  LinesFromEnd lines(path);
+  if (!lines.next() || lines.ended()) return;
+  if (parse_json_line(lines.line())) return AppendFile(path).append("\n");
   log::warning("{}: its last line is broken (the run was killed while writing) and is dropped", path);
-  Descriptor(path, O_WRONLY, "cannot open for writing").truncate(whole_bytes);
+  Descriptor(path, O_WRONLY, "cannot open for writing").truncate(lines.begin());
 }
 
 }  // namespace
@@ -135,6 +169,23 @@ uint64_t truncate_after(const std::string& path, int64_t step) {
       shorter.write(lines.line() + "\n");
   }
   if (dropped > 0) shorter.commit();
+  return dropped;
+}
+
+uint64_t cut_after(const std::string& path, int64_t step) {
+  if (!std::filesystem::exists(path)) return 0;
+  uint64_t dropped = 0, kept_bytes = 0;
+  LinesFromEnd lines(path);
+  while (lines.next()) {
+    const std::optional<Json> object = parse_json_line(lines.line());
+    if (!object && lines.ended()) log::warning("{}: at byte {}: not a JSON object: dropped", path, lines.begin());
+    if (object && !is_after(*object, step)) {
+      kept_bytes = lines.end();
+      break;
+    }
+    ++dropped;
+  }
+  if (dropped > 0) Descriptor(path, O_WRONLY, "cannot open for writing").truncate(kept_bytes);
   return dropped;
 }
 

@@ -45,4 +45,8 @@ std::vector<Json> read_json_lines(const std::string& path);
 // went; an absent file has none.
 uint64_t truncate_after(const std::string& path, int64_t step);
 
+// The same for a file whose lines ascend by step, such as metrics.jsonl: only its end is read, so that other ranks do
+// not wait long for the one that does, and the file is shortened in place.
+uint64_t cut_after(const std::string& path, int64_t step);
+
 }  // namespace keel::io

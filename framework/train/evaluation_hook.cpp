@@ -18,9 +18,8 @@ Verdict EvaluationHook::after_step(const StepReport& report, const Verdict&, con
   finite_ = std::isfinite(report.loss) && std::isfinite(report.gradient_norm);
   loss_.reset();
   if (due) evaluate(report.step, Needed::no);
-  if (left_out_ == report.step && report.step == times_.total_steps)
-    return {Action::stop_saved, "stopped before the last evaluation"};
-  return {};
+  if (left_out_ != report.step) return {};
+  return {Action::stop_saved, "stopped early, before the evaluation of this step (train.stop_after or a signal)"};
 }
 
 void EvaluationHook::finish(const Progress& progress, const Ending& ending) {

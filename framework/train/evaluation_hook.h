@@ -1,6 +1,6 @@
 // Held-out loss before the first step if asked, every N steps and at the end of the run, also where that is stopped in
-// trouble with a loss and a gradient that are finite. One that was left out, since the run was to end, is made up where
-// the run goes on from that step; a run whose last one was left out is not done.
+// trouble with a loss and a gradient that are finite. One that was left out, since the run was to end, ends it at its
+// step, so that it is made up where the run goes on; a run whose last one was left out is not done.
 #pragma once
 
 #include "framework/train/evaluation.h"

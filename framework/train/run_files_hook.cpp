@@ -23,7 +23,7 @@ void RunFilesHook::start(const Progress& progress) {
   if (!options_.writer) return;
   const std::string metrics = options_.directory + "/metrics.jsonl", events = options_.directory + "/events.jsonl";
   const int64_t kept = progress.step > 0 ? progress.step : -1;  // a run that starts anew keeps nothing of step 0 either
-  io::truncate_after(metrics, kept);
+  io::cut_after(metrics, kept);
   if (!options_.rolled_back) io::truncate_after(events, kept);
   metrics_.emplace(metrics);
   events_.emplace(events);
@@ -99,7 +99,11 @@ void RunFilesHook::write_telemetry(const StepReport& report) {
                                      {"k_gain", &report.k_gain},
                                      {"logit_scale", &report.logit_scale}})
     telemetry(name, report.step, report.layers, *values);
-  io_.check();
+  try {
+    io_.check();
+  } catch (const Error& error) {
+    throw in_mid_run(error);
+  }
 }
 
 void RunFilesHook::event(const std::string& kind, const io::Json& fields) {

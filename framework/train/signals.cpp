@@ -80,6 +80,8 @@ std::optional<Trouble> Signals::leaping_logit(const StepReport& report, double l
 }
 
 std::optional<Trouble> Signals::above_limits(const StepReport& report) const {
+  if (report.counted_tokens == 0)
+    return Trouble{.signal = "counted_tokens", .reason = "no token of the batch counts", .threshold = 1};
   if (auto trouble = spike(loss_, "loss", report.loss, report.not_finite)) return trouble;
   if (auto trouble = leaping_logit(report, limits().largest_logit)) return trouble;
   auto trouble = spike(gradient_, "gradient_norm", report.gradient_norm, report.not_finite);

@@ -33,7 +33,7 @@ struct SignalOptions {
 
 // What was found, with the numbers behind it.
 struct Trouble {
-  std::string signal;  // "loss", "gradient_norm", "largest_logit", "update_norm", "entropy"
+  std::string signal;  // "loss", "gradient_norm", "largest_logit", "update_norm", "entropy", "counted_tokens"
   std::string reason;  // for people: "the loss 9.1 is 12.3 deviations above the mean 3.2 of 128 steps"
   Grade grade = Grade::heavy;
   double value = 0, mean = 0, threshold = 0;

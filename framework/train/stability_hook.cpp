@@ -67,13 +67,18 @@ Verdict StabilityHook::judge_update(const StepReport& report) {
 }
 
 nlohmann::json StabilityHook::state() const {
-  return {{"signals", signals_.state()}, {"ladder", ladder_.state()}, {"first_sample", troubled_.first_sample}};
+  return {{"signals", signals_.state()},
+          {"ladder", ladder_.state()},
+          {"first_sample", troubled_.first_sample},
+          {"reason", troubled_.reason}};
 }
 
 void StabilityHook::restore(const nlohmann::json& state) {
   signals_.restore(state.at("signals"));
   ladder_.restore(state.at("ladder"));
-  troubled_ = {.first_step = ladder_.first_step(), .first_sample = state.at("first_sample").get<int64_t>()};
+  troubled_ = {.first_step = ladder_.first_step(),
+               .first_sample = state.at("first_sample").get<int64_t>(),
+               .reason = state.value("reason", "")};  // older files have none
 }
 
 }  // namespace keel::train

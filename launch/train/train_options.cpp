@@ -97,6 +97,15 @@ std::vector<std::string> changes_since(const std::string& stored, const FullConf
   return changes;
 }
 
+std::string resume_word(const config::RunConfig& run) {
+  if (const auto* path = std::get_if<std::string>(&run.checkpoint.resume)) return *path;
+  return std::get<config::ResumeFrom>(run.checkpoint.resume) == config::ResumeFrom::none ? "none" : "auto";
+}
+
+std::string stored_resume(const std::string& stored) {
+  return resume_word(config::read_run_config(config::parse(stored, "the checkpoint's config"), ""));
+}
+
 double probe_tolerance(const std::string& stored, const FullConfig& now) {
   const config::RunConfig then = config::read_run_config(config::parse(stored, "the checkpoint's config"), "");
   const bool whole = then.precision == config::Precision::fp32 && now.run.precision == config::Precision::fp32;

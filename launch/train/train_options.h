@@ -18,6 +18,9 @@ void check_fallbacks(const FullConfig& config, int64_t ranks = 0);
 void check_qk_clip(const FullConfig& config);
 // What changed since a stored config, "key: stored -> now" each; throws where a fixed key did.
 std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now);
+// checkpoint.resume in a word: auto, none or a path; and that of a stored config.
+std::string resume_word(const config::RunConfig& run);
+std::string stored_resume(const std::string& stored);
 // How far the loss of a stored probe may be from what it was: precision may have changed since.
 double probe_tolerance(const std::string& stored, const FullConfig& now);
 // Throws where the model of a stored config (`name` is its file) is another one, in a key that weights depend on.

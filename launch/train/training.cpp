@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <map>
 #include <tuple>
 
@@ -54,20 +55,33 @@ config::Layout checked_layout(const FullConfig& config, comm::World& world) {
       leader, here, away, there, layout.tensor);
 }
 
+// On rank 0, of a directory that is there. Collective.
+std::optional<io::RunLock> lock_of(comm::World& world, const std::string& directory) {
+  std::optional<io::RunLock> lock;
+  world.do_on_rank_0([&] {
+    if (std::filesystem::exists(directory)) lock.emplace(directory);
+  });
+  return lock;
+}
+
 // What a run keeps when it goes back to a checkpoint.
 struct Session {
-  Session(comm::World& world, const config::RunConfig& run)
-      : saves(world.another("saves")), recovery(world.all(), recovery_options(run)) {
+  // Claimed before recovery.json is read: another run may be about to write it. What is not there is claimed once all
+  // else has been found right, so that a wrong config leaves no directory.
+  Session(comm::World& world, const config::RunConfig& run, bool claimed)
+      : saves(world.another("saves")),
+        lock(claimed ? std::nullopt : lock_of(world, recovery_options(run).directory)),
+        recovery(world.all(), recovery_options(run)) {
     const config::StabilityConfig& c = run.stability;
     if (c.on_event && world.rank() == 0) command.emplace(*c.on_event, double(c.on_event_limit.count()));
   }
 
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   std::unique_ptr<comm::Communicator> saves;
+  std::optional<io::RunLock> lock;  // on rank 0
   checkpoints::Recovery recovery;
   std::optional<checkpoints::Rollback> rollback;  // the last one
-  std::optional<io::RunLock> lock;
-  std::optional<io::EventCommand> command;  // on rank 0
+  std::optional<io::EventCommand> command;        // on rank 0
 };
 
 // From one beginning, or checkpoint, to the end or to a rollback. Members in the order in which they are made.
@@ -96,6 +110,7 @@ class TrainingRun {
   struct Parts;
 
   void prepare_data();
+  void verify_ids(const data::Dataset& data);
   void claim_directory();
   void announce();
   train::Throughput throughput();
@@ -107,6 +122,9 @@ class TrainingRun {
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
+  void tell_rollback(const checkpoints::Rollback& rollback, const train::TroubledSteps& troubled,
+                     train::RunFilesHook& files);
+  void finish_files(double limit_seconds);
   void tell_spikes(train::RunFilesHook& files);
   void tell_ending(const train::Ending& ending, int64_t step);
   void take_weights(const std::string& path);
@@ -133,11 +151,20 @@ void TrainingRun::prepare_data() {
   training_data_.check_batch(config_.run.batch.sequences);
   if (config_.run.data.valid) validation_data_.emplace(open_validation_data(config_));
   if (!config_.run.data.verify || session_.rollback) return;
-  const comm::TimeLimit as_long_as_it_takes(world_.all(), 0);
-  checkpoints::together(world_.all(), [&] {
-    training_data_.verify_ids(world_.rank(), world_.size());
-    if (validation_data_) validation_data_->verify_ids(world_.rank(), world_.size());
-  });
+  verify_ids(training_data_);
+  if (validation_data_) verify_ids(*validation_data_);
+}
+
+// In pieces that the slowest disk reads within the usual time limit, and the ranks meet after each: one that does not
+// come back is missed, and however many tokens there are take as long as they take.
+void TrainingRun::verify_ids(const data::Dataset& data) {
+  constexpr int64_t kPiece_tokens = int64_t(1) << 26;
+  int64_t tokens = 0;
+  for (const data::TokenFile& file : data.files()) tokens += file.tokens();
+  const int pieces = 1 + int(tokens / (world_.size() * kPiece_tokens));
+  for (int piece = 0; piece < pieces; ++piece)
+    checkpoints::together(world_.all(),
+                          [&] { data.verify_ids(world_.rank() * pieces + piece, world_.size() * pieces); });
 }
 
 void TrainingRun::claim_directory() {
@@ -218,6 +245,7 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
       .qk_norm = models::qk_norm_text(config_.model),
       .probe_tolerance = [this](const std::string& stored) { return probe_tolerance(stored, config_); },
       .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); },
+      .resume_of = stored_resume,
       .compare_environments = [this](const std::string& stored) { return environment_changes(stored, environment_); },
       .note = [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); }};
 }
@@ -229,11 +257,9 @@ train::TraceOptions TrainingRun::trace_options() const {
 }
 
 std::optional<std::string> TrainingRun::find(checkpoints::CheckpointHook& checkpoint) {
-  const auto& resume = config_.run.checkpoint.resume;
-  const std::string* path = std::get_if<std::string>(&resume);
-  const bool none = !path && std::get<config::ResumeFrom>(resume) == config::ResumeFrom::none;
-  const std::string word = path ? *path : none ? "none" : "auto";
-  return session_.rollback ? checkpoint.find(*session_.rollback, word) : checkpoint.find(word);
+  const std::string word = resume_word(config_.run);
+  const auto rollback = session_.rollback ? session_.rollback : session_.recovery.pending();
+  return rollback ? checkpoint.find(*rollback, word) : checkpoint.find(word);
 }
 
 // Of a model made elsewhere: its config must be this one.
@@ -263,6 +289,7 @@ void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& ch
     if (const auto& from = config_.run.checkpoint.weights_from) take_weights(*from);
     trainer.weights_changed();
   }
+  session_.recovery.went_back();
   session_.recovery.leave_out(trainer.progress().samples);
   if (const std::string in_force = session_.recovery.in_force(); !session_.rollback && !in_force.empty())
     log::info("{}", in_force);
@@ -282,7 +309,11 @@ void TrainingRun::note(train::RunFilesHook& files, const std::string& kind, cons
 void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files) {
   const checkpoints::Rollback rollback = session_.recovery.roll_back(troubled);
   session_.rollback = rollback;
-  if (!speaker_) return;
+  world_.do_on_rank_0([&] { tell_rollback(rollback, troubled, files); });
+}
+
+void TrainingRun::tell_rollback(const checkpoints::Rollback& rollback, const train::TroubledSteps& troubled,
+                                train::RunFilesHook& files) {
   const std::string to = rollback.files.empty() ? "the beginning" : rollback.files.back();
   io::Json fields = {{"step", troubled.last_step},  {"first_step", troubled.first_step},
                      {"reason", troubled.reason},   {"to", to},
@@ -298,6 +329,12 @@ void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFile
                rollback.left_out
                    ? fmt::format(", without samples {} to {}", rollback.left_out->begin, rollback.left_out->end - 1)
                    : "");
+}
+
+// What is queued comes first, so that its last row is on the disk, or all ranks learn that the disk does not answer.
+void TrainingRun::finish_files(double limit_seconds) {
+  checkpoints::run_within(limit_seconds, io_, "writing the last rows of " + directory_ + "/telemetry.h5",
+                          [](io::IoContext&) {});
 }
 
 void TrainingRun::tell_spikes(train::RunFilesHook& files) {
@@ -429,12 +466,15 @@ std::optional<train::Ending> TrainingRun::run() {
   start(parts.trainer, parts.checkpoint, parts.files);
   parts.files.note("memory", {{"bytes", memory_bytes()}});
   const train::Ending ending = run_loop(parts.trainer, parts.checkpoint);
-  io_.drain();  // not in a hook: others' hooks meet all ranks, and a save may be at work yet
+  // Not in a hook: others' hooks meet all ranks, and a save may be at work yet.
+  const double limit_seconds = double(config_.run.checkpoint.time_limit.count());
+  const comm::TimeLimit patience(world_.all(), limit_seconds + checkpoints::kPatience_seconds);
+  world_.do_on_rank_0([&] { finish_files(limit_seconds); });
   if (ending.outcome == train::Outcome::roll_back) {
     roll_back(parts.stability.troubled(), parts.files);
     return std::nullopt;
   }
-  if (speaker_) tell_spikes(parts.files);
+  world_.do_on_rank_0([&] { tell_spikes(parts.files); });
   parts.files.note("memory", {{"peak_resident_bytes", peak_resident_bytes()}});
   tell_ending(ending, parts.trainer.progress().step);
   return ending;
@@ -444,7 +484,7 @@ std::optional<train::Ending> TrainingRun::run() {
 
 train::Ending run_training(comm::World& world, FullConfig config, const RunAdditions& additions) {
   const double usual_seconds = world.all().set_time_limit(double(config.run.parallel.time_limit.count()));
-  Session session(world, config.run);
+  Session session(world, config.run, additions.claimed);
   std::optional<train::Ending> ending;
   while (!ending)
     ending = TrainingRun(world, with_fallback(config, session.recovery.fallbacks_taken()), additions, session).run();

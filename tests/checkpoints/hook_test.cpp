@@ -245,6 +245,7 @@ TEST_F(Hook, FailedSavesAreNotedUntilThereAreTooMany) {
   EXPECT_THAT(names(), ElementsAre(file_name(8), file_name(10), file_name(12)));
 }
 
+// The user's paths served when the run began: an error in mid-run is none of input.
 TEST_F(Hook, TooManyFailedSavesEndTheRun) {
   for (bool background : {true, false}) {
     std::vector<std::string> kinds;
@@ -253,8 +254,14 @@ TEST_F(Hook, TooManyFailedSavesEndTheRun) {
     options.max_failed = 2;
     options.background = background;
     io::spill(options.directory, "in the way");
-    EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("cannot create the directory"));
-    EXPECT_THAT(kinds, ElementsAre("save_failed"));
+    try {
+      run();
+      ADD_FAILURE() << "the run went on";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("cannot create the directory"));
+      EXPECT_EQ(error.kind(), ErrorKind::internal);
+    }
+    EXPECT_THAT(kinds, ElementsAre("save_failed", "save_failed"));
     EXPECT_LE(script.seen, 6);
     fs::remove(options.directory);
     script.seen = 0;
@@ -299,6 +306,19 @@ TEST_F(Hook, WeightsOnlyStillSavesAllOfARunThatIsStopped) {
   EXPECT_EQ(first_step, 7);
 }
 
+// Stopped early, gone on, and killed behind a save of weights alone: the file from before is still whole.
+TEST_F(Hook, FilesOfWeightsOnlyAreNotGoneOnFromWhereAnOlderOneIsWhole) {
+  options.weights_only = true;
+  script.after = {{7, Action::stop_saved}};
+  run();
+  script.after.clear();
+  options.final = false;
+  EXPECT_EQ(run(), file_name(7));
+  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(7), file_name(10)));
+  EXPECT_EQ(run(), file_name(7));
+  EXPECT_EQ(first_step, 7);
+}
+
 // The stop comes where a save of weights alone was due as well.
 TEST_F(Hook, WeightsOnlyOfADueStepAreNotEnoughToGoOnFrom) {
   options.weights_only = true;
@@ -327,13 +347,23 @@ TEST_F(Hook, ResumeFromAnotherRunThenFromItsOwn) {
 }
 
 TEST_F(Hook, ResumeFromItsOwnGoesBack) {
-  run();
+  options.resume_of = [](const std::string& stored) { return stored.substr(8); };
+  const auto run_from = [&](const std::string& resume) {
+    options.config = "resume: " + resume;
+    return run(resume);
+  };
+  run_from("auto");
   fs::create_symlink(options.directory, folder / "link");
-  EXPECT_EQ(run(folder / "link/" + file_name(5)), file_name(5));
+  const std::string back = folder / "link/" + file_name(5);
+  EXPECT_EQ(run_from(back), file_name(5));
   EXPECT_EQ(first_step, 5);
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
   EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside"));
-  run(options.directory + "/" + file_name(5));  // and once more: what was set aside before stays
+  EXPECT_EQ(run_from(back), file_name(12));  // the same command, as after a preemption: it has gone back
+  EXPECT_EQ(first_step, 12);
+  run_from("auto");
+  run_from(options.directory + "/" + file_name(5));  // and once more: what was set aside before stays
+  EXPECT_EQ(first_step, 5);
   EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside"));
   EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside-2"));
 }

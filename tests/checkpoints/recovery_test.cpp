@@ -45,7 +45,7 @@ class RecoveryTest : public ::testing::Test {
 
   struct Result {
     train::Outcome outcome;
-    int64_t step, updates;
+    int64_t began, step, updates;
     std::vector<data::SampleRange> left_out;
     std::vector<int64_t> went_back_to;
   };
@@ -79,8 +79,11 @@ class RecoveryTest : public ::testing::Test {
                            .compare_configs = [](const std::string&) { return std::vector<std::string>(); }});
       trainer.add(stability);
       trainer.add(hook);
-      const auto found = rollback ? hook.find(*rollback, "auto") : hook.find("auto");
+      const auto back = rollback ? rollback : recovery.pending();
+      const auto found = back ? hook.find(*back, "auto") : hook.find("auto");
       found ? void(hook.load(*found)) : trainer.weights_changed();
+      recovery.went_back();
+      if (!rollback) result.began = trainer.progress().step;
       if (rollback) result.went_back_to.push_back(trainer.progress().step);
       recovery.leave_out(trainer.progress().samples);
       result.outcome = trainer.run().outcome;
@@ -146,6 +149,17 @@ TEST_F(RecoveryTest, CountsAcrossProcesses) {
   EXPECT_THAT(result.went_back_to, ElementsAre(10));
   EXPECT_EQ(result.outcome, train::Outcome::unstable);
   EXPECT_THAT(run().went_back_to, IsEmpty());
+}
+
+// Killed before it could go back: the next process does, though a newer file lies there.
+TEST_F(RecoveryTest, WhatWasDecidedIsDoneByTheNextProcess) {
+  write_data({19, 20});
+  options.leave_out = false;
+  EXPECT_THAT(run(2).went_back_to, ElementsAre(15, 15));  // the third, to 10, was decided and never made
+  EXPECT_EQ(complete_files(options.directory + "/checkpoints").back(),
+            options.directory + "/checkpoints/" + file_name(15));
+  EXPECT_EQ(run().began, 10);
+  EXPECT_EQ(run().began, 15);  // once
 }
 
 // Killed right after the decision: the next process takes the same samples as this one would have.

@@ -18,6 +18,12 @@ int main(int, char** arguments) {
       });
       return 0;
     }
+    if (moment == "unanswered") {  // f itself finds that a rank is gone; no agreement is possible any more
+      world.all().set_time_limit(0.5);
+      if (stuck) sleep(600);
+      together(world.all(), [&] { comm::all_reduce_value(world.all(), 1.0); });
+      return 0;
+    }
     const bool slow = moment == "slow";  // longer than the limit of exchanges, shorter than that of saving
     if (slow) world.all().set_time_limit(0.3);
     if (stuck) slow ? io.submit([](io::IoContext&) { sleep(2); }) : io.submit(forever);

@@ -9,7 +9,9 @@
 namespace keel::checkpoints {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 testing::Ended run_stuck(const std::string& moment) {
@@ -27,11 +29,17 @@ TEST(Stuck, OneRankAloneIsNamed) {
   EXPECT_THAT(ended.ours, Contains(HasSubstr("step-00000001.h5 has not ended within 0.5 s")));
 }
 
+TEST(Stuck, WhatCameFirstIsSaid) {
+  const testing::Ended ended = run_stuck("unanswered");
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  EXPECT_THAT(testing::errors_of(ended), ElementsAre(HasSubstr("without an answer of rank")));
+}
+
 TEST(Stuck, ASaveEndsOnAllRanks) {
   const testing::Ended ended = run_stuck("save");
   EXPECT_EQ(ended.code, 1) << ended.output;
-  EXPECT_THAT(ended.ours, Contains(HasSubstr("opening ")));
-  EXPECT_THAT(ended.ours, Contains(HasSubstr("or another rank is stuck")));
+  EXPECT_THAT(testing::errors_of(ended),
+              ElementsAre(AllOf(HasSubstr("opening "), HasSubstr("or another rank is stuck"))));
 }
 
 // CASES R77: a save may take far longer than an exchange of training.

@@ -19,14 +19,15 @@ LAYOUTS = [(4, 2), (4, 2), (2, 1), (1, 1), (2, 2)]
 
 def kill_one(place, process, rng, before):
     """Waits for progress, or for a save, and kills a rank. The ranks that there were; none if there was none to kill."""
-    if rng.random() < 1 / 3:
+    during_save = rng.random() < 1 / 3
+    if during_save:
         writing = place.path / "runs/killed/checkpoints"
         moment = lambda: place.last_step("killed") > before and any(writing.glob("*.writing"))
     else:
         moment = lambda: place.last_step("killed") > before
     if not runs.wait_for(moment, 60, process, "progress"):
         return []
-    time.sleep(rng.random() ** 2 * 0.6)
+    time.sleep(rng.random() * 0.02 if during_save else rng.random() ** 2 * 0.6)
     ranks = runs.ranks_of(process)
     if ranks:
         os.kill(rng.choice(ranks), rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT]))
@@ -60,6 +61,7 @@ def main():
     rng = random.Random(arguments.seed)
     place = runs.Place(arguments.program, arguments.mpirun)
 
+    cut = 0  # saves that a kill ended
     for kill in range(arguments.kills):
         ranks, tensor = rng.choice(LAYOUTS) if arguments.layouts else (4, 2)
         before = place.last_step("killed")
@@ -71,6 +73,7 @@ def main():
         while any(map(alive, killed)):
             runs.expect(time.time() < end, f"kill {kill}: ranks of {killed} live on: {place.output()}")
             time.sleep(0.1)
+        cut += any((place.path / "runs/killed/checkpoints").glob("*.writing"))
         begin = check_start(place, before)
         print(f"kill {kill + 1}: {ranks} ranks from step {begin} to {place.last_step('killed')}", flush=True)
 
@@ -88,7 +91,8 @@ def main():
         runs.expect(near, f"{key} is not that of the run that nobody killed")
     left = [path.name for path in (place.path / "runs/killed/checkpoints").iterdir() if ".writing" in path.name]
     runs.expect(not left, f"left behind: {left}")
-    print(f"{arguments.kills} kills, {steps} steps: the same curve")
+    print(f"{arguments.kills} kills, {cut} of them in the middle of a save, {steps} steps: the same curve")
+    runs.expect(cut > 0 or arguments.kills < 50, "no kill met a save")
     place.remove()
 
 

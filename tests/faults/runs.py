@@ -55,6 +55,11 @@ class Place:
         return [self.mpirun, *(launcher or ("--oversubscribe", "--bind-to", "none")), "-n", str(ranks), self.program, "train",
                 "run.yaml", *overrides]
 
+    def preloaded(self, library, *arguments, environment=()):
+        """A command of two ranks with a library before the system's own."""
+        return [self.mpirun, "--oversubscribe", "--bind-to", "none", "-n", "2", "env", f"LD_PRELOAD={library}", *environment,
+                self.program, *arguments]
+
     def start(self, command):
         """The process, its output going to a file."""
         output = open(self.path / "output.txt", "w+")

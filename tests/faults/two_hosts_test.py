@@ -140,7 +140,7 @@ class TwoHosts:
         return time.time() - begin
 
     def interrupted(self, what, interfere):
-        """A run that is interfered with once it has taken ten more steps. Its output."""
+        """A run that is interfered with once it has taken ten more steps. Its output, and how long it took to end."""
         before = self.place.last_step("run")
         process = self.start()
         runs.expect(runs.wait_for(lambda: self.place.last_step("run") >= before + 10, 60, process, "progress"),
@@ -148,11 +148,12 @@ class TwoHosts:
         interfere()
         begin = time.time()
         code = self.place.ended(process, 8 * LIMIT_seconds, what)
-        print(f"{what}: exit {code} after {time.time() - begin:.1f} s", flush=True)
+        took_seconds = time.time() - begin
+        print(f"{what}: exit {code} after {took_seconds:.1f} s", flush=True)
         runs.expect(code != 0, f"{what}: exit 0: {self.place.output()}")
         for host in HOSTS:
             self.kill(host)
-        return self.place.output()
+        return self.place.output(), took_seconds
 
 
 def two_hosts(hosts, place):
@@ -168,20 +169,23 @@ def two_hosts(hosts, place):
     def hang():
         os.kill(hosts.rank_on("keel-b"), signal.SIGSTOP)
 
-    output = hosts.interrupted("a rank hangs", hang)
+    output, took_seconds = hosts.interrupted("a rank hangs", hang)
+    runs.expect(LIMIT_seconds <= took_seconds < 3 * LIMIT_seconds, f"missed after {took_seconds:.1f} s: {output}")
     for host in HOSTS:
         runs.expect(f"on host {host}: step" in output, f"no rank of {host} says where it stands: {output}")
     runs.expect("without an answer of rank" in output, f"nobody is named: {output}")
     steps = place.last_step("run") + 5
     hosts.run(steps)
 
-    output = hosts.interrupted("the link is cut", lambda: ip("-n", "keel-b", "link", "set", "keel-vb", "down"))
+    output, took_seconds = hosts.interrupted("the link is cut", lambda: ip("-n", "keel-b", "link", "set", "keel-vb", "down"))
     runs.expect("lost communication" in output and HOSTS["keel-b"] in output, f"the host is not named: {output}")
+    runs.expect(took_seconds < LIMIT_seconds, f"the keepalive took {took_seconds:.1f} s")
     ip("-n", "keel-b", "link", "set", "keel-vb", "up")
     steps = place.last_step("run") + 5
     hosts.run(steps)
 
-    hosts.interrupted("a host is killed", lambda: hosts.kill("keel-b"))
+    output, took_seconds = hosts.interrupted("a host is killed", lambda: hosts.kill("keel-b"))
+    runs.expect("daemon" in output and took_seconds < LIMIT_seconds, f"mpirun took {took_seconds:.1f} s: {output}")
     steps = place.last_step("run") + 5
     hosts.run(steps)
 

@@ -99,6 +99,7 @@ void json_lines(Bytes bytes) {
   read([&] { io::truncate_after(path, 10); });
   read([&] { io::JsonLinesWriter writer(path); });
   read([&] { io::read_json_lines(path); });
+  read([&] { io::cut_after(file("metrics.jsonl", bytes), 10); });
 }
 
 void recovery(Bytes bytes) {

@@ -181,12 +181,16 @@ TEST_F(Recovery, FailedSavesAreEventsThenTheEnd) {
   const io::SmallDisk disk(saves, "2m");
   if (!disk.ok()) GTEST_SKIP() << "this process may not mount";
   // Room for one file of half a MiB, and for what it reserves at first.
-  const Ended ended = keel("train run.yaml name=run checkpoint.every=2 checkpoint.max_failed=3", 2);
+  const Ended ended = keel(
+      "train run.yaml name=run checkpoint.every=2 checkpoint.max_failed=3 \"stability.on_event=cat >> told.jsonl\"", 2);
   EXPECT_EQ(ended.code, 1) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("free some space"));
   const auto failed = events("run", "save_failed");
-  ASSERT_EQ(failed.size(), 2u) << ended.output;
-  EXPECT_EQ(failed[1]["failed_in_a_row"], 2);
+  ASSERT_EQ(failed.size(), 3u) << ended.output;
+  EXPECT_EQ(failed[2]["failed_in_a_row"], 3);
+  const auto told = io::read_json_lines((directory_ / "told.jsonl").string());
+  ASSERT_EQ(told.size(), 3u) << "the one that ends the run is told, too";
+  EXPECT_EQ(told[2]["failed_in_a_row"], 3);
   EXPECT_THAT(failed[0]["reason"].get<std::string>(), HasSubstr("are needed"));
   const auto files = checkpoints::complete_files(saves);
   ASSERT_EQ(files.size(), 1u);

@@ -1,6 +1,7 @@
 // Runs that are asked to end: by SIGUSR1 to mpirun, by SIGTERM to a rank, and by a second signal.
 #include <gmock/gmock.h>
 
+#include "framework/io/jsonl.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -54,29 +55,77 @@ TEST_F(Signals, TheSecondOneStopsAtOnce) {
   EXPECT_LT(ended.seconds, 60);
 }
 
-// With commands that stand in for Slurm's: the warning reaches the ranks, and only a job that was saved is queued
-// again.
-TEST_F(Signals, TheSlurmScriptQueuesASavedJobAgain) {
-  for (int code : {4, 3}) {
+// Launchers hand on what has reached the rank already.
+TEST_F(Signals, TwiceWithinAMomentIsOnce) {
+  const Ended ended = interrupted("kill -TERM $rank; sleep 0.2; kill -TERM $rank; kill -USR1 $rank");
+  EXPECT_EQ(ended.code, 4) << ended.output;
+  EXPECT_THAT(ended.ours, Contains(HasSubstr("and the same command goes on")));
+}
+
+// With commands that stand in for Slurm's: the warning reaches the ranks, and a job that was told to end, and is not
+// done, is queued again however it ends: 138 is a rank that the signal killed at its start.
+TEST_F(Signals, TheSlurmScriptQueuesAJobAgain) {
+  struct Case {
+    int code;
+    bool warned;
+    bool again;
+  };
+  for (auto [code, warned, again] : std::initializer_list<Case>{{4, true, true},
+                                                                {1, true, true},
+                                                                {137, true, true},
+                                                                {138, true, true},
+                                                                {0, true, false},
+                                                                {2, true, false},
+                                                                {3, true, false},
+                                                                {1, false, false},
+                                                                {137, false, false},
+                                                                {4, false, true}}) {
     std::ofstream(directory_ / "slurm.sh") << fmt::format(R"sh(
 rm -rf bin started queued; mkdir bin
-printf '#!/bin/sh\ntrap "exit {}" USR1\ntouch started\nwhile :; do sleep 0.1; done\n' > bin/srun
+printf '#!/bin/sh\ntrap "exit {}" USR1\ntouch started\n{}\nwhile :; do sleep 0.1; done\n' > bin/srun
 printf '#!/bin/sh\necho "$@" > queued\n' > bin/scontrol
 chmod +x bin/*
 export PATH=$PWD/bin:$PATH SLURM_SUBMIT_DIR=$PWD SLURM_JOB_ID=77
 bash {}/launch/slurm/train.sbatch run.yaml &
 job=$!
 until [ -f started ]; do sleep 0.05; done
-kill -USR1 $job
+{}
 wait $job
 )sh",
-                                                          code, KEEL_SOURCE_DIR);
+                                                          code, warned ? "" : fmt::format("exit {}", code),
+                                                          KEEL_SOURCE_DIR, warned ? "kill -USR1 $job" : "");
     const Ended ended = run_command(fmt::format("cd {} && timeout 60 bash slurm.sh", directory_.string()));
     EXPECT_EQ(ended.code, code) << ended.output;
     std::string queued;
     std::getline(std::ifstream(directory_ / "queued"), queued);
-    EXPECT_EQ(queued, code == 4 ? "requeue 77" : "");
+    EXPECT_EQ(queued, again ? "requeue 77" : "") << code << (warned ? " after the warning" : " by itself");
   }
+}
+
+// The run ends at that step, so that the next start makes the evaluation up: no later one could.
+TEST_F(Signals, AnEvaluationThatWasLeftOutIsMadeUp) {
+  std::ofstream text(directory_ / "long.txt");
+  for (int i = 0; i < 100000; ++i) text << "bounds " << (i % 9 ? "every " : "any ") << "logit\n";
+  text.close();
+  ASSERT_EQ(keel("tokenize long.txt --out long").code, 0);
+  const std::string overrides = "data.valid=long eval.every=10 eval.sequences=";
+  const Ended ended = interrupted("kill -TERM $rank", overrides + "null");
+  EXPECT_EQ(ended.code, 4) << ended.output;
+  ASSERT_THAT(ended.output, HasSubstr("step 10: the evaluation is left out"));
+  EXPECT_EQ(steps(), 10);
+  EXPECT_TRUE(metric("run", "valid_loss").empty());
+  EXPECT_EQ(keel("train run.yaml name=run train.steps=12 " + overrides + "8", 2).code, 0);
+  EXPECT_EQ(metric("run", "valid_loss").size(), 2u);  // of steps 10 and 12
+}
+
+// The ranks that have nothing left to do wait for rank 0, which still tells of the end.
+TEST_F(Signals, WhatTheEndHasToTellIsTold) {
+  const Ended ended = interrupted(":", "train.stop_after=1s \"stability.on_event=sleep 4; cat >> told\"");
+  EXPECT_EQ(ended.code, 4) << ended.output;
+  EXPECT_THAT(ended.output, ::testing::Not(HasSubstr("a second signal")));
+  const auto told = io::read_json_lines((directory_ / "told").string());
+  ASSERT_EQ(told.size(), 1u) << ended.output;
+  EXPECT_EQ(told[0]["event"], "spike_score");
 }
 
 TEST_F(Signals, TimeIsUp) {

@@ -94,6 +94,27 @@ const std::map<std::string, Case> kCases = {
        if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
        return reduce_something(world), 0;
      }},
+    {"timeout_beside",
+     [](World& world) {
+       const auto saves = world.another("saves");
+       world.all().stand_at(7, "computing");
+       saves->stand_at(3, "saving");
+       saves->set_time_limit(0.5);
+       if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
+       return all_reduce_value(*saves, 1.0), 0;
+     }},
+    {"split_alone",
+     [](World& world) {
+       world.all().set_time_limit(0.5);
+       if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
+       return world.all().split(0, 0)->size() > 0 ? 0 : 1;
+     }},
+    {"another_alone",
+     [](World& world) {
+       world.all().set_time_limit(0.5);
+       if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
+       return world.another("saves")->size() > 0 ? 0 : 1;
+     }},
     {"timeout_on_all",
      [](World& world) {
        world.all().set_time_limit(0.5);
@@ -111,6 +132,25 @@ const std::map<std::string, Case> kCases = {
      [](World& world) {
        if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(4));
        return 0;
+     }},
+    {"slow_then_code_3",
+     [](World& world) {
+       if (last(world)) {
+         std::this_thread::sleep_for(std::chrono::seconds(4));
+         std::printf("keel: the slow one's last line\n");
+       }
+       return 3;
+     }},
+    {"code_3_and_error",
+     [](World& world) -> int {
+       if (!last(world)) return 3;
+       throw input_error("beside a code");
+     }},
+    {"end_all_on_all",
+     [](World& world) -> int {
+       world.all().barrier();
+       if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+       end_all_ranks(input_error("from everywhere"));
      }},
     {"fine_and_late_error",
      [](World& world) {

@@ -134,6 +134,25 @@ TEST(Ending, TimeoutNamesRankVerbSizeAndWhoIsMissing) {
   EXPECT_EQ(run.ours.size(), 3u) << run.output;
 }
 
+// Where training stands, too, though it is a save that has waited too long.
+TEST(Ending, AWaitBesideSaysWhereAllThreadsStand) {
+  Ended run = run_ranks(2, "timeout_beside");
+  EXPECT_EQ(run.code, 1);
+  for (const char* rank : {"keel: ", "keel: rank 1: "})
+    EXPECT_THAT(run.ours, Contains(AllOf(StartsWith(rank), HasSubstr("step 7, computing"),
+                                         HasSubstr("; saves: step 3, saving"))));
+}
+
+// MPI makes groups without a limit.
+TEST(Ending, ARankThatDoesNotComeToMakeAGroupIsMissed) {
+  for (const char* name : {"split_alone", "another_alone"}) {
+    Ended run = run_ranks(2, name);
+    EXPECT_EQ(run.code, 1) << name;
+    EXPECT_THAT(errors_of(run), ElementsAre(HasSubstr("0.5 s passed without an answer of rank 1"))) << name;
+    EXPECT_LT(run.seconds, kSoon_seconds) << name;
+  }
+}
+
 TEST(Ending, DifferentSizesAreFound) {
   Ended run = run_ranks(2, "other_sizes");
   EXPECT_EQ(run.code, 1);
@@ -147,6 +166,22 @@ TEST(Ending, SlowRanksAreWaitedFor) {
   run = run_ranks(2, "fine_and_late_error");
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.ours, ElementsAre("keel: error: late"));
+}
+
+// A code that is no error gives nobody a reason to end the others.
+TEST(Ending, SlowRanksAreWaitedForWhateverTheCode) {
+  Ended run = run_ranks(3, "slow_then_code_3");
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.ours, ElementsAre("keel: the slow one's last line"));
+  run = run_ranks(3, "code_3_and_error");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre("keel: error: beside a code"));
+}
+
+TEST(Ending, RanksThatEndAllSpeakOnce) {
+  Ended run = run_ranks(4, "end_all_on_all");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre("keel: error: from everywhere"));
 }
 
 TEST(Ending, DifferentBuildsAreRefused) {

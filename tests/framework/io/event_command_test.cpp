@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "tests/framework/io/scratch.h"
 
@@ -12,6 +15,10 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::string slurp_if_there(const std::string& path) {
+  return std::filesystem::exists(path) ? slurp(path) : "";
 }
 
 TEST(EventCommand, EachEventIsALineOnItsStandardInput) {
@@ -34,15 +41,52 @@ TEST(EventCommand, TheEndWaitsForAllWithinOneLimit) {
   EXPECT_LT(seconds_since(begin), 10);
 }
 
-TEST(EventCommand, AnErrorDoesNotWaitForEventsThatAreQueued) {
+// With all that it has started, and the next event is told.
+TEST(EventCommand, ACommandThatHangsIsKilledInMidRun) {
   Scratch scratch;
+  const std::string told = scratch / "told", started = scratch / "started";
+  EventCommand command(
+      "read line; case $line in *0*) sleep 30 & echo $! > '" + started + "'; wait;; esac; echo $line >> '" + told + "'",
+      1);
+  for (int i = 0; i < 2; ++i) command.tell({{"step", i}});
+  const auto begin = Clock::now();
+  while (slurp_if_there(told).empty() && seconds_since(begin) < 10) usleep(10000);
+  EXPECT_EQ(slurp_if_there(told), "{\"step\":1}\n");
+  const std::string status = slurp_if_there("/proc/" + std::to_string(std::stol(slurp(started))) + "/status");
+  EXPECT_TRUE(status.empty() || status.find("State:\tZ") != std::string::npos) << status;
+}
+
+TEST(EventCommand, TheNewestAreDroppedWhereTooManyWait) {
+  Scratch scratch;
+  {
+    EventCommand command("[ -e '" + (scratch / "go") + "' ] || sleep 0.5; cat >> '" + (scratch / "told") + "'", 60);
+    for (int i = 0; i < 300; ++i) command.tell({{"step", i}});
+    spill(scratch / "go", "");
+  }
+  const std::string told = slurp(scratch / "told");
+  const auto lines = std::count(told.begin(), told.end(), '\n');
+  EXPECT_GE(lines, 256);  // and the one that was being told
+  EXPECT_LE(lines, 258);
+  EXPECT_EQ(told.find("\"step\":299}"), std::string::npos);
+}
+
+void tell_and_fail(const std::string& command_line, double limit_seconds, int events) {
   try {
-    EventCommand command("sleep 0.3; echo told >> '" + (scratch / "told") + "'", 10);
-    for (int i = 0; i < 50; ++i) command.tell({{"step", i}});
+    EventCommand command(command_line, limit_seconds);
+    for (int i = 0; i < events; ++i) command.tell({{"step", i}});
     throw input_error("an error");
   } catch (const Error&) {
   }
-  EXPECT_LE(std::filesystem::exists(scratch / "told") ? slurp(scratch / "told").size() : 0, 5u);  // one, or none yet
+}
+
+// The last one may be the reason of the error; but no error waits for more than the limit.
+TEST(EventCommand, AnErrorWaitsForEventsThatAreQueuedWithinTheLimit) {
+  Scratch scratch;
+  tell_and_fail("sleep 0.1; cat >> '" + (scratch / "told") + "'", 10, 3);
+  EXPECT_EQ(slurp(scratch / "told"), "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n");
+  const auto begin = Clock::now();
+  tell_and_fail("sleep 30", 0.5, 50);
+  EXPECT_LT(seconds_since(begin), 10);
 }
 
 }  // namespace

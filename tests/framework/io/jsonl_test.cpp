@@ -87,6 +87,37 @@ TEST(JsonLines, TruncateDropsWhatCameAfterTheStep) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 1);  // no temporary left
 }
 
+TEST(JsonLines, CutDropsWhatCameAfterTheStep) {
+  Scratch scratch;
+  const std::string kept = "{\"step\":9}\n\n{\"step\":10,\"x\":\"nan\"}\n{\"step\":10}\n";
+  for (const std::string& tail : {std::string("{\"ste"), std::string(200000, '\0'), std::string("rubbish\n{}{\n\n")}) {
+    spill(scratch / "m.jsonl", kept + "{\"step\":11}\n{\"step\":100}\n" + tail);
+    EXPECT_GE(cut_after(scratch / "m.jsonl", 10), 3u);
+    EXPECT_EQ(slurp(scratch / "m.jsonl"), kept);
+  }
+  EXPECT_EQ(cut_after(scratch / "m.jsonl", 10), 0u);
+  EXPECT_EQ(cut_after(scratch / "absent", 10), 0u);
+  EXPECT_EQ(cut_after(scratch / "m.jsonl", 0), 5u - 1);
+  EXPECT_EQ(slurp(scratch / "m.jsonl"), "");
+  spill(scratch / "m.jsonl", "{\"step\":1}");  // whole, only its newline is missing
+  EXPECT_EQ(cut_after(scratch / "m.jsonl", 1), 0u);
+  EXPECT_EQ(cut_after(scratch / "m.jsonl", 0), 1u);
+}
+
+// Others wait for the rank that looks: of a file of 64 GiB, nearly all of it a hole, only the end is read.
+TEST(JsonLines, TheEndOfALongFileIsReachedAtOnce) {
+  Scratch scratch;
+  const std::string path = scratch / "m.jsonl";
+  constexpr uint64_t kHole_bytes = uint64_t(64) << 30;
+  spill(path, "");
+  if (truncate(path.c_str(), off_t(kHole_bytes)) != 0) GTEST_SKIP() << "no such files here";
+  const std::string kept = "\n{\"step\":1}\n";
+  AppendFile(path).append(kept + "{\"step\":2}\n{\"st");
+  EXPECT_EQ(cut_after(path, 1), 2u);
+  JsonLinesWriter(path).write({{"step", 2}});
+  EXPECT_EQ(std::filesystem::file_size(path), kHole_bytes + kept.size() + kept.size() - 1);
+}
+
 TEST(JsonLines, AFullDiskLeavesWholeLines) {
   Scratch scratch;
   SmallDisk disk(scratch / "disk", "64k");

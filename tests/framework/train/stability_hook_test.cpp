@@ -11,6 +11,7 @@ StepReport step(double loss, double norm) {
   StepReport report;
   report.loss = loss;
   report.gradient_norm = norm;
+  report.counted_tokens = 8;
   return report;
 }
 
@@ -148,6 +149,8 @@ TEST(StabilityHook, CountsAcrossARestart) {
   EXPECT_EQ(walk(hook, step(NAN, 1)), Action::skip);
   StabilityHook restored({.ladder = limits});
   restored.restore(nlohmann::json::parse(hook.state().dump()));
+  EXPECT_EQ(restored.troubled().reason, hook.troubled().reason);
+  EXPECT_NE(restored.troubled().reason, "");
   EXPECT_EQ(walk(restored, step(NAN, 1)), Action::lower_lr);
 }
 

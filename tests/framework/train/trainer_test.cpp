@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -41,7 +42,9 @@ class Toy : public keel::testing::ToyModel {
   void refresh() override {}
   void begin_step() override { ++step_; }
   void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override {
-    const auto counted = double(batch.targets.elements());
+    const int32_t* targets = batch.targets.as<int32_t>();
+    const auto counted =
+        double(std::count_if(targets, targets + batch.targets.elements(), [](int32_t target) { return target >= 0; }));
     const float share = *options.factor.as<float>() * float(counted);
     for (int64_t i = 0; i < w_->local.elements(); ++i)
       w_->gradient.as<float>()[i] += share * (w_->master.as<float>()[i] - float(w_->shard_offset() + i));
@@ -101,7 +104,7 @@ class TrainerTest : public ::testing::Test {
   Ending run(int64_t steps, int64_t max_skips, bool zero) {
     const bool speaker = world->rank() == 0;
     const data::SampleOrder order = dataset->training_order(1);
-    StepBatches batches(*dataset, {1, 8, 4 / mesh.data().size()}, false);
+    StepBatches batches(*dataset, {1, 8, 4 / mesh.data().size()}, document_mask);
     Trainer trainer(model, mesh, batches, order,
                     {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.05, .total_steps = steps},
                      .total_steps = steps,
@@ -129,6 +132,7 @@ class TrainerTest : public ::testing::Test {
   parallel::Mesh mesh;
   Toy model;
   std::optional<data::Dataset> dataset;
+  bool document_mask = false;
   io::IoThread io;
   std::optional<Recorder> recorder;
   Progress progress;
@@ -166,6 +170,26 @@ INSTANTIATE_TEST_SUITE_P(Faults, FaultOfOneRank,
                          ::testing::Combine(::testing::Values(Fault::loss, Fault::gradient_nan,
                                                               Fault::gradient_infinite),
                                             ::testing::Bool()));
+
+// Documents of one token have no targets: a run that learns nothing ends, and does not pass for one that is done.
+TEST_F(TrainerTest, BatchesInWhichNothingCountsAreTrouble) {
+  data::TokenWriter writer(folder / "single", 16);
+  for (int32_t i = 0; i < 400; ++i) {
+    writer.append(std::vector<int32_t>{i % 16});
+    writer.end_document();
+  }
+  writer.finish();
+  dataset.emplace(std::vector<data::Source>{{folder / "single"}},
+                  data::DatasetOptions{.T = 8, .vocabulary = 16, .document_mask = true});
+  document_mask = true;
+  const Ending ending = run(8, 3, true);
+  EXPECT_EQ(recorder->reports[0].counted_tokens, 0);
+  EXPECT_EQ(ending.outcome, Outcome::unstable);
+  EXPECT_NE(ending.reason.find("no token of the batch counts"), std::string::npos) << ending.reason;
+  EXPECT_EQ(progress.step, 4);
+  EXPECT_EQ(progress.updates, 0);
+  EXPECT_EQ(skip_events(), world->rank() == 0 ? 3 : 0);
+}
 
 // Counted once, whatever ranks share: w is cut over the tensor axis, g is everybody's, and data ranks have the same.
 TEST_F(TrainerTest, TheUpdateNormIsOfTheLogicalWeights) {
@@ -261,8 +285,8 @@ TEST(TimeLimitHook, EndsARunBeforeItsLastStepOnly) {
   }
 }
 
-// The last one was left out: the run is not done, and makes it up where it goes on. Where there is nothing to save it
-// is not left out.
+// The run ends at a step whose evaluation was left out, and makes it up where it goes on. Where there is nothing to
+// save it is not left out.
 TEST_F(TrainerTest, AnEvaluationThatWasLeftOutIsMadeUp) {
   RunFilesHook files(io, {.directory = folder / "", .writer = false, .tensorboard = false, .throughput = {}});
   Evaluation evaluation(*dataset, {1, 8, 1}, false, 0);
@@ -277,7 +301,7 @@ TEST_F(TrainerTest, AnEvaluationThatWasLeftOutIsMadeUp) {
     StepReport report;
     report.step = step;
     const Verdict verdict = first.after_step(report, {}, {.step = step});
-    EXPECT_EQ(verdict.action, step == 10 ? Action::stop_saved : Action::proceed);
+    EXPECT_EQ(verdict.action, Action::stop_saved);
     EXPECT_EQ(first.state().at("left_out"), step);
     EXPECT_FALSE(first.loss());
   }
