@@ -146,6 +146,9 @@ HOSTILE = ["", " ", "  two  spaces  ", "a\n\n\nb\r\n", "don't WE'LL I'm", "x = 1
 LLAMA_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
                r"|\s+(?!\S)|\s+")
 QWEN_SPLIT = LLAMA_SPLIT.replace("{1,3}", "")
+# OLMo 2 removes what its pattern misses. The published one misses nothing; this one wide spaces and tabs before no letter.
+OLMO_SPLIT = LLAMA_SPLIT.replace(r"|\s+(?!\S)|\s+", "| +")
+MISSED = ["a\t\t1\u2003\u2003!", "\u2003", "1\t\t", "\t\t<|end|>\t\tb"]
 
 
 def tokenizer_of(kind):
@@ -155,7 +158,11 @@ def tokenizer_of(kind):
     if kind == "gpt2":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=True)
     else:
-        split = pre_tokenizers.Split(Regex(LLAMA_SPLIT if kind == "llama3" else QWEN_SPLIT), "isolated")
+        split = pre_tokenizers.Split(Regex(QWEN_SPLIT), "isolated")
+        if kind == "llama3":
+            split = pre_tokenizers.Split(Regex(LLAMA_SPLIT), "isolated")
+        if kind == "olmo2":
+            split = pre_tokenizers.Split(Regex(OLMO_SPLIT), "removed", invert=True)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     if kind == "qwen3":
@@ -172,13 +179,14 @@ def tokenizer_of(kind):
 
 def make_tokenizers():
     folder = HERE.parent / "tokenizers"
-    for kind in ["gpt2", "llama3", "qwen3"]:
+    for kind in ["gpt2", "llama3", "qwen3", "olmo2"]:
         tokenizer = tokenizer_of(kind)
         target = folder / kind
         target.mkdir(parents=True, exist_ok=True)
         tokenizer.save(str(target / "tokenizer.json"), pretty=False)
         (target / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}) + "\n")
-        texts = [{"text": text, "ids": tokenizer.encode(text, add_special_tokens=False).ids} for text in HOSTILE]
+        texts = [{"text": text, "ids": tokenizer.encode(text, add_special_tokens=False).ids}
+                 for text in HOSTILE + MISSED * (kind == "olmo2")]
         start = tokenizer.encode("", add_special_tokens=True).ids
         (target / "expected.json").write_text(json.dumps(
             {"tokenizers": tokenizers.__version__, "start": start, "texts": texts}) + "\n")
