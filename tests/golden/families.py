@@ -227,16 +227,50 @@ def make():
 
 # ---- the way back ----
 
-def keel(program, *arguments):
-    ended = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+def keel(program, *arguments, cwd=None):
+    ended = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
     if ended.returncode != 0:
         sys.exit(f"keel {' '.join(map(str, arguments))}: {ended.stderr}")
+
+
+MINE = """
+precision: fp32
+data: {train: corpus, sequence_length: 16}
+batch: {sequences: 2}
+train: {steps: 1}
+schedule: {warmup_steps: 0}
+model: {preset: PRESET, hidden: 32, layers: 1, ffn: 64, attention: {heads: 2, head_dim: 16}}
+"""
+
+
+def check_sentencepiece(program, folder):
+    """The vocabulary that Keel trains, in transformers' hands: the same ids whatever the model's type."""
+    try:
+        import sentencepiece
+    except ImportError as missing:
+        print(f"sentencepiece models not checked: {missing}")
+        return
+    folder = (folder / "pieces").resolve()
+    folder.mkdir()
+    (folder / "text.txt").write_text("".join(TEXT), encoding="utf-8")
+    keel(program, "tokenize", "text.txt", "--out", "corpus", "--sentencepiece", 330, cwd=folder)
+    library = sentencepiece.SentencePieceProcessor(str(folder / "corpus.model"))
+    texts = [text for text in HOSTILE if "<|" not in text]
+    for preset in ["llama3", "olmo2", "qwen3", "gemma3"]:
+        (folder / "run.yaml").write_text(MINE.replace("PRESET", preset))
+        keel(program, "train", "run.yaml", f"name={preset}", cwd=folder)
+        keel(program, "convert", f"runs/{preset}/checkpoints/step-00000001.h5", preset, cwd=folder)
+        theirs = transformers.AutoTokenizer.from_pretrained(folder / preset)
+        for text in texts:
+            assert theirs(text).input_ids == library.encode(text), (preset, text, theirs(text).input_ids)
+        print(f"{preset}: {len(texts)} texts have SentencePiece's ids")
 
 
 def check(program, folder):
     folder = pathlib.Path(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    check_sentencepiece(os.path.abspath(program), folder)
     for name in CASES:
         checkpoint, exported = folder / f"{name}.h5", folder / name
         keel(program, "convert", HERE / name, checkpoint)

@@ -282,6 +282,10 @@ schedule: {warmup_steps: 0}
   EXPECT_THAT(exported("bytes", ""), HasSubstr("no tokenizer goes along: its ids are bytes"));
   EXPECT_THAT(exported("pieces", "--sentencepiece 320"), HasSubstr("with its tokenizer"));
   EXPECT_EQ(read(folder / "pieces/tokenizer.model"), read(folder / "corpus.model"));
+  const json pieces = json::parse(read(folder / "pieces/tokenizer_config.json"));
+  EXPECT_EQ(pieces, json::parse(R"({"tokenizer_class": "LlamaTokenizer", "bos_token": null, "eos_token": "</s>",
+                                    "unk_token": "<unk>", "add_bos_token": false, "add_eos_token": false,
+                                    "add_prefix_space": false, "legacy": false})"));
   EXPECT_THAT(exported("given", "--model " KEEL_GOLDEN "/tokenizers/llama3/tokenizer.json"),
               HasSubstr("with its tokenizer"));
   EXPECT_EQ(json::parse(read(folder / "given/tokenizer_config.json"))["eos_token"], "<|end|>");
