@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "checkpoints/safetensors/model_files.h"
 #include "checkpoints/safetensors/writer.h"
@@ -230,6 +231,32 @@ TEST_F(Convert, GeneratesWithTheModelsTokenizer) {
                  arguments.substr(9 + (folder / "model.h5").size()))
                 .output,
             expected + "\n");
+}
+
+// bos, all of eos, and pad: there, back, and where generation ends.
+TEST_F(Convert, KeepsSpecialIds) {
+  std::vector<int> every(320);
+  std::iota(every.begin(), every.end(), 0);
+  const std::string model = model_with(weights_of(kFamilies + "qwen3"), "special", [&](json& c) {
+    c["bos_token_id"] = 1;
+    c["eos_token_id"] = {0, 106};
+    c["pad_token_id"] = 7;
+  });
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    fs::copy(kFamilies + "qwen3/" + name, folder / "special");
+  convert(model + " " + (folder / "special.h5"));
+  convert((folder / "special.h5") + " " + (folder / "back"));
+  const json back = json::parse(std::ifstream(folder / "back/config.json"));
+  EXPECT_EQ(back["bos_token_id"], 1);
+  EXPECT_EQ(back["eos_token_id"], (json{0, 106}));
+  EXPECT_EQ(back["pad_token_id"], 7);
+  const std::string generate = "generate " + (folder / "special.h5") + " --tokens 5 --prompt norm ";
+  EXPECT_NE(keel(generate).output, "norm\n");
+  EXPECT_EQ(keel(generate + fmt::format("'data.special_ids.eos=[{}]'", fmt::join(every, ","))).output, "norm\n");
+  // Longer than the model sees: said, not only done.
+  EXPECT_THAT(
+      keel("generate " + (folder / "special.h5") + " --prompt 'the norm of a query' data.sequence_length=2").output,
+      HasSubstr("tokens, and the model sees 2"));
 }
 
 TEST_F(Convert, GeneratesWithinTheModelsVocabulary) {
