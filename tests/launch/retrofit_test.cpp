@@ -31,7 +31,12 @@ TEST_F(Retrofit, PutsQkNormIn) {
   succeed(std::string(kBaseline) + "train.steps=60");
   const std::string base = checkpoint("base", 60);
   succeed("convert --retrofit qk_norm=rms --data corpus-valid " + base + " fitted.h5");
-  EXPECT_NEAR(loss_of("fitted.h5"), loss_of(base), 0.15 * loss_of(base));
+  const double fitted = loss_of("fitted.h5");
+  EXPECT_NEAR(fitted, loss_of(base), 0.15 * loss_of(base));
+  // Of long texts some rows are looked at.
+  const Ended many = keel("convert --retrofit qk_norm=rms --data corpus --sequences 1000 " + base + " many.h5");
+  EXPECT_THAT(many.output, ::testing::ContainsRegex("calibrated on [34][0-9][0-9][0-9] of 32000 rows of each head"));
+  EXPECT_NEAR(loss_of("many.h5"), fitted, 0.02 * fitted);
   const std::string go_on = "train run.yaml optimizer.lr=1e-2 checkpoint.resume=fitted.h5 train.steps=70 ";
   succeed(go_on + "name=one");
   const Ended two = keel(go_on + "name=two parallel.tensor=2", 2);
@@ -50,6 +55,21 @@ TEST_F(Retrofit, PutsQkNormIn) {
   EXPECT_THAT(keel("convert --retrofit qk_norm=rms fitted.h5 again.h5").output, HasSubstr("has QK-Norm already"));
   EXPECT_THAT(keel("convert --retrofit qk_norm=none fitted.h5 out.h5").output, HasSubstr("cannot be taken out"));
   EXPECT_THAT(keel("convert --retrofit qk_norm=l2 " + base + " out.h5").output, HasSubstr("qk_norm=rms is known"));
+}
+
+TEST_F(Retrofit, LeavesGainsAsTheyBeginWhereAsked) {
+  succeed(std::string(kBaseline) + "train.steps=10");
+  const Ended ended =
+      keel("convert --retrofit qk_norm=rms --uncalibrated --data corpus-valid " + checkpoint("base", 10) + " raw.h5");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, ::testing::Not(HasSubstr("calibrated on")));
+  io::IoThread io;
+  const std::string path = (directory_ / "raw.h5").string();
+  for (const char* name : {"q_norm", "k_norm", "logit_scale"}) {
+    const std::string parameter = fmt::format("blocks.1.attention.{}.weight", name);
+    EXPECT_THAT(checkpoints::read_weights(io, path, {parameter}).at(parameter), ::testing::Each(1.f)) << name;
+  }
+  EXPECT_TRUE(std::isfinite(loss_of("raw.h5")));
 }
 
 // A rotation that multiplies, and a scale that was learned, do so before and after.
