@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "models/decoder/essence.h"
 #include "models/decoder/hugging_face.h"
 
 namespace keel::models {
@@ -115,44 +116,6 @@ Json config_of(const HuggingFaceConfig& model, const Family& family, int64_t seq
   return json;
 }
 
-// Without what config.json does not hold: names, initial values, how it is trained. What says the same in two ways says
-// it in one.
-DecoderConfig essence(DecoderConfig c) {
-  const DecoderConfig none;
-  c.preset = none.preset;
-  c.pad_vocab_to = none.pad_vocab_to;
-  c.attention.kv_heads = c.kv_heads();
-  c.attention.head_dim = c.head_dim();
-  c.attention.qk_norm.weight_init = none.attention.qk_norm.weight_init;
-  c.attention.qk_norm.weight_decay = none.attention.qk_norm.weight_decay;
-  c.attention.qk_norm.clip_weight = {};
-  if (c.scale_kind(0) == nn::LogitScaleKind::fixed) {  // the number that it is, to what a root and its square lose
-    c.attention.logit_scale.kind = ScaleKind::fixed;
-    c.attention.logit_scale.init = double(float(c.initial_scale(0)));
-  }
-  if (c.attention.qk_norm.kind == ops::QkNormKind::none) c.attention.qk_norm = {.kind = ops::QkNormKind::none};
-  std::vector<LayerKind> kinds;
-  for (int64_t layer = 0; layer < c.layers; ++layer) kinds.push_back(c.layer_kind(layer));
-  c.layer_pattern = kinds;
-  c.positions.max_positions = none.positions.max_positions;
-  c.norm.weight_decay = none.norm.weight_decay;
-  c.embedding_decay = none.embedding_decay;
-  c.residual = none.residual;
-  c.init = none.init;
-  c.recompute = none.recompute;
-  return c;
-}
-
-void add_differences(std::vector<std::string>& lines, const config::Node& ours, const config::Node& theirs) {
-  for (const std::string& key : ours.keys()) {
-    if (ours[key].kind() == config::Node::Kind::map && ours[key].size() > 0)
-      add_differences(lines, ours[key], theirs[key]);
-    else if (config::print_line(ours[key]) != config::print_line(theirs[key]))
-      lines.push_back(fmt::format("model.{} is {}, not {}", ours[key].path(), config::print_line(ours[key]),
-                                  config::print_line(theirs[key])));
-  }
-}
-
 // What transformers checks of a config.json that it reads.
 std::vector<std::string> refusals(const DecoderConfig& c, const Family& family) {
   std::vector<std::string> lines;
@@ -177,10 +140,8 @@ std::optional<std::vector<std::string>> differences(const DecoderConfig& ours, c
     return std::nullopt;
   }
   std::vector<std::string> lines = refusals(ours, family);
-  const auto tree = [](const DecoderConfig& c) {
-    return config::parse(config::print(config::to_node(essence(c))), "model");
-  };
-  add_differences(lines, tree(ours), tree(theirs));
+  for (const config::Difference& d : differences_of_functions(theirs, ours))
+    lines.push_back(fmt::format("model.{} is {}, not {}", d.key, d.now, d.stored));
   return lines;
 }
 

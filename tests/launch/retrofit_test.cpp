@@ -111,9 +111,22 @@ TEST_F(Retrofit, BeginsWithWeights) {
       weights);
   EXPECT_NEAR(loss_of(checkpoint("second", 1)), loss_of(weights), 1e-4);
   EXPECT_THAT(metric("second", "step"), ::testing::Contains(1));
-  const Ended other = keel("train run.yaml name=third model.rope.theta=500 checkpoint.weights_from=" + weights);
+  // The same function: numbers where defaults were meant, and keys that say how weights begin and are trained.
+  succeed(
+      "train run.yaml name=third optimizer.lr=1e-20 train.steps=1 schedule.warmup_steps=0 model.attention.head_dim=8 "
+      "model.attention.logit_scale.kind=per_head model.attention.logit_scale.init=0.35355339059327373 "
+      "model.positions.max_positions=77 model.rope.local_theta=auto model.norm.weight_decay=true model.residual=bf16 "
+      "model.init.std=0.5 'model.layer_pattern=[global, global]' checkpoint.weights_from=" +
+      weights);
+  EXPECT_NEAR(loss_of(checkpoint("third", 1)), loss_of(weights), 1e-4);
+  const Ended other = keel(
+      "train run.yaml name=fourth model.rope.theta=500 model.attention.logit_scale.init=0.5 checkpoint.weights_from=" +
+      weights);
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.output, HasSubstr("model.rope.theta"));
+  EXPECT_THAT(other.output, HasSubstr("model.attention.logit_scale.init: the weights of " + weights +
+                                      " are of another model: there it is 0.35355338"));
+  EXPECT_THAT(other.output, HasSubstr("here 0.5; differing as well: model.rope.theta"));
+  EXPECT_THAT(other.output, ::testing::Not(HasSubstr("resume")));
 }
 
 }  // namespace
