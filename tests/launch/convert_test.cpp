@@ -332,6 +332,13 @@ TEST_F(Convert, ExportsHalfTypes) {
       ASSERT_EQ(rounded.at(name).values[i], float(bf16(weight.values[i]))) << name;
   EXPECT_TRUE(rounded == weights_of(folder / "again"));
   EXPECT_THAT(keel("inspect --config " + (folder / "b.h5")).output, HasSubstr("precision: bf16"));
+  Weights large = weights_of(kFamilies + "qwen3");
+  large.at("model.layers.1.mlp.up_proj.weight").values[5] = 1e5f;
+  convert(model_with(large, "large") + " " + (folder / "large.h5"));
+  const Ended ended = keel("convert " + (folder / "large.h5") + " " + (folder / "fp16") + " --type fp16");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.output, HasSubstr("model.layers.1.mlp.up_proj.weight holds 100000, which F16 has no number for"));
+  EXPECT_FALSE(fs::exists(folder / "fp16/model.safetensors"));
 }
 
 }  // namespace
