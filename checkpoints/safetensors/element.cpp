@@ -69,6 +69,15 @@ void to_float(std::span<float> values, const char* bytes, Element type) {
   }
 }
 
+std::optional<float> first_too_large(std::span<const float> values, Element type) {
+  if (type == Element::f32) return std::nullopt;
+  for (float value : values) {
+    const float rounded = type == Element::f16 ? half_to_float(half_of(value)) : float(bf16(value));
+    if (std::isfinite(value) && !std::isfinite(rounded)) return value;
+  }
+  return std::nullopt;
+}
+
 void append_bytes(std::string& bytes, std::span<const float> values, Element type) {
   if (type == Element::f32) {
     bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());

@@ -22,6 +22,8 @@ int64_t bytes_of_any(std::string_view name);
 
 // values.size() elements from little-endian bytes at any address.
 void to_float(std::span<float> values, const char* bytes, Element type);
+// The first finite value that would round to infinity in this type.
+std::optional<float> first_too_large(std::span<const float> values, Element type);
 // Appends the values' bytes.
 void append_bytes(std::string& bytes, std::span<const float> values, Element type);
 

@@ -37,6 +37,9 @@ void write_shard(const std::string& path, const Shard& shard, const std::vector<
     const std::vector<float> values = values_of(i);
     require(int64_t(values.size()) == entries[i - shard.begin].second.elements(), "{}: {} values for {}",
             tensors[i].name, values.size(), entries[i - shard.begin].second.shape_text());
+    if (const auto value = first_too_large(values, options.type))
+      throw input_error("{} holds {}, which {} has no number for: export as bf16 or fp32", tensors[i].name, *value,
+                        name_of(options.type));
     std::string bytes;
     append_bytes(bytes, values, options.type);
     file.write(bytes);

@@ -38,6 +38,16 @@ void describe(Fields& fields, DataSource& c) {
   fields.add("weight", c.weight, {.doc = "Share of the samples, relative to the other sources.", .range = above(0)});
 }
 
+void describe(Fields& fields, SpecialIds& c) {
+  fields.add("bos", c.bos, {.doc = "Begins a text; exported, no more.", .range = at_least(0)});
+  fields.add(
+      "eos", c.eos,
+      {.doc = "End a text, beside the tokenizer's own id: generation stops there. Exported as they are; empty: the "
+              "tokenizer's own id.",
+       .range = at_least(0)});
+  fields.add("pad", c.pad, {.doc = "Fills rows up; exported, no more.", .range = at_least(0)});
+}
+
 void describe(Fields& fields, DataConfig& c) {
   fields.add("train", c.train,
              {.doc = "Token files to train on; a text alone is one source of weight 1.",
@@ -61,6 +71,8 @@ void describe(Fields& fields, DataConfig& c) {
       {.doc = "Tokenizer for texts, where the training data has no notes: a .model, a tokenizer.json, or a folder "
               "with one of them.",
        .on_resume = ignored});
+  fields.add("special_ids", c.special_ids,
+             {.doc = "Ids that an imported model's config.json names.", .on_resume = ignored});
   fields.add("verify", c.verify,
              {.doc = "Check every token id against the vocabulary before the first step.", .on_resume = ignored});
 }

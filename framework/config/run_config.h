@@ -28,12 +28,21 @@ struct DataSource {
   double weight = 1;
 };
 
+// Ids as other tools name them.
+struct SpecialIds {
+  std::optional<int64_t> bos;
+  std::vector<int64_t> eos;
+  std::optional<int64_t> pad;
+  bool operator==(const SpecialIds&) const = default;
+};
+
 struct DataConfig {
   std::vector<DataSource> train;
   std::optional<std::vector<DataSource>> valid;
   int64_t sequence_length = 1024;
   bool document_mask = false;
   std::optional<std::string> tokenizer;
+  SpecialIds special_ids;
   bool verify = true;
 };
 
@@ -203,6 +212,7 @@ std::vector<std::string> enum_names(ScheduleKind);
 std::vector<std::string> enum_names(ResumeFrom);
 
 void describe(Fields& fields, DataSource& c);
+void describe(Fields& fields, SpecialIds& c);
 void describe(Fields& fields, DataConfig& c);
 void describe(Fields& fields, BatchConfig& c);
 void describe(Fields& fields, OptimizerConfig& c);

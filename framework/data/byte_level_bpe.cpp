@@ -77,7 +77,7 @@ class ByteLevelBpe : public Tokenizer {
   ByteLevelBpe(const std::string& path, std::optional<int32_t> end_of_document) : model_(read_tokenizer_json(path)) {
     start_of_text_ = model_.start_of_text;
     end_of_document_ = end_of_document ? *end_of_document : read_end_of_text(path, model_);
-    for (const std::string& pattern : model_.patterns) patterns_.emplace_back(pattern, path);
+    for (const CutPattern& pattern : model_.patterns) patterns_.emplace_back(pattern.expression, path);
     for (int byte = 0; byte < 256; ++byte) byte_ids_[size_t(byte)] = model_.ids.at(std::string(1, char(byte)));
     for (const auto& [bytes, id] : model_.ids) set_text(id, bytes);
     for (const AddedToken& token : model_.added) {
@@ -95,7 +95,7 @@ class ByteLevelBpe : public Tokenizer {
   std::string kind() const override { return "byte_level_bpe"; }
   int64_t vocabulary() const override { return int64_t(texts_.size()); }
   int32_t end_of_document() const override { return end_of_document_; }
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  void encode(std::string_view text, std::vector<int32_t>& ids, bool begins) const override;
   void decode(std::span<const int32_t> ids, std::string& text) const override;
 
  private:
@@ -105,7 +105,7 @@ class ByteLevelBpe : public Tokenizer {
   }
   void index_merges(const std::string& path);
   const AddedToken* added_at(std::string_view text) const;
-  void encode_plain(std::string_view text, std::vector<int32_t>& ids) const;
+  void encode_plain(std::string_view text, std::vector<int32_t>& ids, bool begins) const;
   void encode_piece(std::string_view piece, size_t pattern, std::vector<int32_t>& ids) const;
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const;
 
@@ -133,7 +133,8 @@ const AddedToken* ByteLevelBpe::added_at(std::string_view text) const {
   return nullptr;
 }
 
-void ByteLevelBpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
+// What follows an added token is a text of its own, as tokenizers have it.
+void ByteLevelBpe::encode(std::string_view text, std::vector<int32_t>& ids, bool begins) const {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const AddedToken* token = added_at(text.substr(at));
@@ -141,24 +142,25 @@ void ByteLevelBpe::encode(std::string_view text, std::vector<int32_t>& ids) cons
       ++at;
       continue;
     }
-    encode_plain(text.substr(begin, at - begin), ids);
+    encode_plain(text.substr(begin, at - begin), ids, begins || begin > 0);
     ids.push_back(token->id);
     begin = at += token->text.size();
   }
-  encode_plain(text.substr(begin), ids);
+  encode_plain(text.substr(begin), ids, begins || begin > 0);
 }
 
-void ByteLevelBpe::encode_plain(std::string_view text, std::vector<int32_t>& ids) const {
+void ByteLevelBpe::encode_plain(std::string_view text, std::vector<int32_t>& ids, bool begins) const {
   if (text.empty()) return;
   std::string changed(model_.compose ? composed(text) : "");
   if (model_.compose) text = changed;
-  if (model_.space_in_front && !text.starts_with(' ')) text = changed = " " + std::string(text);
+  if (begins && model_.space_in_front && !text.starts_with(' ')) text = changed = " " + std::string(text);
   encode_piece(text, 0, ids);
 }
 
 void ByteLevelBpe::encode_piece(std::string_view piece, size_t pattern, std::vector<int32_t>& ids) const {
   if (pattern == patterns_.size()) return encode_word(piece, ids);
-  patterns_[pattern].split(piece, [&](std::string_view part) { encode_piece(part, pattern + 1, ids); });
+  patterns_[pattern].split(piece, model_.patterns[pattern].keeps_between,
+                           [&](std::string_view part) { encode_piece(part, pattern + 1, ids); });
 }
 
 void ByteLevelBpe::encode_word(std::string_view word, std::vector<int32_t>& ids) const {

@@ -59,14 +59,19 @@ class Pieces {
   bool next(TextPiece& piece, bool& held_out) {
     if (!reader_.next(piece)) return false;
     held_out = !piece.text.empty() && held_out_(count_++);
+    begins_ = ended_ || held_out;
+    ended_ = held_out || piece.ends_document;
     return true;
   }
+  // Whether the last one begins a document of the token files.
+  bool begins() const { return begins_; }
   const DocumentReader& reader() const { return reader_; }
 
  private:
   DocumentReader reader_;
   HeldOut held_out_;
   int64_t count_ = 0;
+  bool begins_ = true, ended_ = true;
 };
 
 // Text to train a model on: pieces from all over, never the held-out ones.
@@ -166,7 +171,7 @@ class Output {
 
 struct Unit {
   TextPiece piece;
-  bool held_out = false;
+  bool held_out = false, begins = true;
   std::vector<int32_t> ids;
   int64_t invalid_bytes = 0;
 };
@@ -176,6 +181,7 @@ bool read_batch(Pieces& pieces, std::vector<Unit>& units) {
   Unit unit;
   for (int64_t bytes = 0; bytes < kBatch_bytes && units.size() < kBatchPieces;) {
     if (!pieces.next(unit.piece, unit.held_out)) break;
+    unit.begins = pieces.begins();
     bytes += int64_t(unit.piece.text.size());
     units.push_back(std::move(unit));
   }
@@ -188,7 +194,7 @@ void encode_batch(const Tokenizer& tokenizer, std::vector<Unit>& units) {
   for (size_t i = 0; i < units.size(); ++i) {
     try {
       units[i].invalid_bytes = count_invalid_bytes(units[i].piece.text);
-      tokenizer.encode(units[i].piece.text, units[i].ids);
+      tokenizer.encode(units[i].piece.text, units[i].ids, units[i].begins);
     } catch (...) {
 #pragma omp critical
       failure = std::current_exception();

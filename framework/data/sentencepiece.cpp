@@ -60,32 +60,36 @@ class SentencePieceTokenizer : public Tokenizer {
     if (model_.bos_id() >= 0) start_of_text_ = model_.bos_id();
     byte_ids_.fill(-1);
     for (int id = 0; id < model_.GetPieceSize(); ++id) add_piece(id);
-    words_stand_alone_ = pieces_begin_words_ && keeps_spaces();
+    const bool keeps = keeps_spaces();
+    if (!keeps) load_continued(path);
+    words_stand_alone_ = pieces_begin_words_ && keeps;
     keeps_bytes_ = std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
   }
 
   std::string kind() const override { return "sentencepiece"; }
   int64_t vocabulary() const override { return model_.GetPieceSize(); }
   int32_t end_of_document() const override { return model_.eos_id(); }
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  void encode(std::string_view text, std::vector<int32_t>& ids, bool begins) const override;
   void decode(std::span<const int32_t> ids, std::string& text) const override;
 
  private:
   void add_piece(int id);
+  void load_continued(const std::string& path);
   bool keeps_spaces() const;
-  void encode_clean(std::string_view text, std::vector<int32_t>& ids) const;
+  void encode_clean(std::string_view text, std::vector<int32_t>& ids, bool begins) const;
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const;
-  void encode_whole(std::string_view text, std::vector<int32_t>& ids) const;
+  void encode_whole(std::string_view text, std::vector<int32_t>& ids, bool begins = true) const;
   void encode_bytes(std::string_view bytes, std::vector<int32_t>& ids) const {
     for (char c : bytes) ids.push_back(byte_ids_[uint8_t(c)]);
   }
 
   sentencepiece::SentencePieceProcessor model_;
-  std::vector<std::string> texts_;       // of every id
-  std::array<int32_t, 256> byte_ids_{};  // of every byte, or -1
-  bool keeps_bytes_ = false;             // the model has a piece for every byte
-  bool pieces_begin_words_ = true;       // no piece has a space after another character
-  bool words_stand_alone_ = false;       // so that a text's ids are those of its words, one after the other
+  std::optional<sentencepiece::SentencePieceProcessor> continued_;  // for the middle of a text; none: model_
+  std::vector<std::string> texts_;                                  // of every id
+  std::array<int32_t, 256> byte_ids_{};                             // of every byte, or -1
+  bool keeps_bytes_ = false;                                        // the model has a piece for every byte
+  bool pieces_begin_words_ = true;                                  // no piece has a space after another character
+  bool words_stand_alone_ = false;  // so that a text's ids are those of its words, one after the other
   mutable WordCache cache_;
 };
 
@@ -116,9 +120,19 @@ bool SentencePieceTokenizer::keeps_spaces() const {
   return text == probe;
 }
 
-void SentencePieceTokenizer::encode_whole(std::string_view text, std::vector<int32_t>& ids) const {
+// The same model, which puts no space in front of a text: messages of Protocol Buffers that stand one behind the other
+// are merged, and normalizer_spec (3) is given add_dummy_prefix (3): false.
+void SentencePieceTokenizer::load_continued(const std::string& path) {
+  constexpr std::string_view kNoDummyPrefix("\x1a\x02\x18\x00", 4);
+  const std::string changed = model_.serialized_model_proto() + std::string(kNoDummyPrefix);
+  if (auto status = continued_.emplace().LoadFromSerializedProto(changed); !status.ok())
+    throw input_error("{}: not a SentencePiece model: {}", path, status.ToString());
+}
+
+void SentencePieceTokenizer::encode_whole(std::string_view text, std::vector<int32_t>& ids, bool begins) const {
   std::vector<int> pieces;
-  if (auto status = model_.Encode(text, &pieces); !status.ok())
+  const auto& model = continued_ && !begins ? *continued_ : model_;
+  if (auto status = model.Encode(text, &pieces); !status.ok())
     throw Error(ErrorKind::internal, "SentencePiece cannot encode: " + status.ToString());
   ids.insert(ids.end(), pieces.begin(), pieces.end());
 }
@@ -132,8 +146,8 @@ void SentencePieceTokenizer::encode_word(std::string_view word, std::vector<int3
 }
 
 // A word is its spaces in front and what follows them up to the next space.
-void SentencePieceTokenizer::encode_clean(std::string_view text, std::vector<int32_t>& ids) const {
-  if (!words_stand_alone_ && !text.empty()) return encode_whole(text, ids);
+void SentencePieceTokenizer::encode_clean(std::string_view text, std::vector<int32_t>& ids, bool begins) const {
+  if (!words_stand_alone_ && !text.empty()) return encode_whole(text, ids, begins);
   while (!text.empty()) {
     const size_t letters = std::min(text.find_first_not_of(' '), text.size());
     const size_t end = std::min(text.find(' ', letters), text.size());
@@ -143,12 +157,12 @@ void SentencePieceTokenizer::encode_clean(std::string_view text, std::vector<int
 }
 
 // What SentencePiece would change (its own mark for spaces, bytes that are no UTF-8) goes around it.
-void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  if (!keeps_bytes_) return encode_clean(text, ids);
-  while (!text.empty()) {
+void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids, bool begins) const {
+  if (!keeps_bytes_) return encode_clean(text, ids, begins);
+  for (; !text.empty(); begins = false) {
     const std::string_view valid = text.substr(0, valid_prefix_bytes(text));
     const size_t clean = std::min(valid.find(kSpaceMark), valid.size());
-    encode_clean(valid.substr(0, clean), ids);
+    encode_clean(valid.substr(0, clean), ids, begins);
     text.remove_prefix(clean);
     const size_t odd = clean < valid.size() ? kSpaceMark.size() : std::min<size_t>(1, text.size());
     encode_bytes(text.substr(0, odd), ids);

@@ -14,7 +14,7 @@ class ByteTokenizer : public Tokenizer {
   std::string kind() const override { return "bytes"; }
   int64_t vocabulary() const override { return 257; }
   int32_t end_of_document() const override { return 256; }
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+  void encode(std::string_view text, std::vector<int32_t>& ids, bool) const override {
     const size_t before = ids.size();
     ids.resize(before + text.size());
     std::transform(text.begin(), text.end(), ids.begin() + ptrdiff_t(before), [](char c) { return uint8_t(c); });

@@ -1,6 +1,6 @@
 // Text to token ids and back. The tokenizers keep every byte: decode(encode(x)) == x, spaces, newlines, control
-// characters and bytes that are no UTF-8 included. (A model made elsewhere keeps what its own normalisation keeps, and
-// a SentencePiece one without byte pieces writes unknown characters as its unknown id.)
+// characters and bytes that are no UTF-8 included. (A model made elsewhere keeps what its own normalisation and pattern
+// keep, and a SentencePiece one without byte pieces writes unknown characters as its unknown id.)
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,9 @@ class Tokenizer {
   void begin_document(std::vector<int32_t>& ids) const {
     if (start_of_text_) ids.push_back(*start_of_text_);
   }
-  // Appends the ids of the text. May be called by several threads at once.
-  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // Appends the ids of the text. `begins`: it begins a document, or a prompt; a tokenizer that puts a space in front of
+  // texts puts none within one. May be called by several threads at once.
+  virtual void encode(std::string_view text, std::vector<int32_t>& ids, bool begins = true) const = 0;
   // Appends the text of the ids, which may end within a character. Errors: an id outside the vocabulary.
   virtual void decode(std::span<const int32_t> ids, std::string& text) const = 0;
 

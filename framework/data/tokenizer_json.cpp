@@ -64,6 +64,7 @@ class Reader {
   // Of symbols, of added tokens, of the template.
   int32_t id_of(const Json& id, const std::string& token) const;
   void read_normalizer(const Json& normalizer);
+  void read_split(const Json& split);
   void read_pre_tokenizer(const Json& part);
   void read_model(const Json& model);
   void read_merges(const Json& merges, const std::unordered_map<std::string, int32_t>& vocabulary);
@@ -93,19 +94,30 @@ void Reader::read_normalizer(const Json& normalizer) {
     throw error("the normalizer {} is not known; NFC is", type);
 }
 
+// Removed and inverted: what does not match is removed.
+void Reader::read_split(const Json& split) {
+  const Json pattern = split.value("pattern", Json::object());
+  const std::string behavior = split.value("behavior", "");
+  const bool inverted = split.value("invert", false);
+  if (!(behavior == "Isolated" && !inverted) && !(behavior == "Removed" && inverted))
+    throw error("of the pre-tokenizer Split, Isolated and inverted Removed are known, not {}", excerpt(split));
+  if (!pattern.contains("Regex")) throw error("of the pre-tokenizer Split, a Regex is known, not {}", excerpt(pattern));
+  if (byte_level_) throw error("a Split behind ByteLevel cuts symbols, not text, which is not known here");
+  out_.patterns.push_back({pattern["Regex"].get<std::string>(), !inverted});
+}
+
 void Reader::read_pre_tokenizer(const Json& part) {
   const std::string type = type_of(part);
   if (type == "Sequence") {
     for (const Json& inner : part.value("pretokenizers", Json::array())) read_pre_tokenizer(inner);
   } else if (type == "Split") {
-    const Json pattern = part.value("pattern", Json::object());
-    if (part.value("behavior", "") != "Isolated" || part.value("invert", false) || !pattern.contains("Regex"))
-      throw error("of the pre-tokenizer Split, only an Isolated Regex is known, not {}", excerpt(part));
-    out_.patterns.push_back(pattern["Regex"].get<std::string>());
+    read_split(part);
   } else if (type == "ByteLevel") {
     byte_level_ = true;
     out_.space_in_front = part.value("add_prefix_space", true);
-    if (part.value("use_regex", true)) out_.patterns.push_back(kDefaultPattern);
+    if (out_.space_in_front && !out_.patterns.empty())
+      throw error("add_prefix_space behind a Split puts a space before every piece, which is not known here");
+    if (part.value("use_regex", true)) out_.patterns.push_back({kDefaultPattern});
   } else {
     throw error("the pre-tokenizer {} is not known; Split and ByteLevel are", type);
   }
@@ -159,6 +171,8 @@ void Reader::read_added(const Json& added) {
     if (text.empty()) throw error("an added token is empty");
     for (const char* key : {"lstrip", "rstrip", "single_word"})
       if (token.value(key, false)) throw error("the added token {}: {} is not known", excerpt(text), key);
+    if (out_.compose && token.value("normalized", false))
+      throw error("the added token {} is looked for in normalized text, which is not known here", excerpt(text));
     out_.added.push_back({text, id_of(token.at("id"), text), token.value("special", false)});
   }
 }
@@ -168,6 +182,8 @@ void Reader::read_post_processor(const Json& part) {
   const std::string type = type_of(part);
   if (type == "Sequence")
     for (const Json& inner : part.value("processors", Json::array())) read_post_processor(inner);
+  if (!part.is_null() && type != "Sequence" && type != "ByteLevel" && type != "TemplateProcessing")
+    throw error("the post-processor {} is not known; ByteLevel and TemplateProcessing are", type);
   if (type != "TemplateProcessing" || part.at("single").empty()) return;
   const Json& first = part.at("single").front();
   if (!first.contains("SpecialToken")) return;

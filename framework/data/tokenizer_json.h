@@ -19,11 +19,16 @@ struct AddedToken {
   bool special = false;
 };
 
+struct CutPattern {
+  std::string expression;
+  bool keeps_between = true;  // false: what no match covers is dropped (OLMo 2)
+};
+
 struct ByteLevelModel {
   std::unordered_map<std::string, int32_t> ids;     // by the bytes of each symbol
   std::vector<std::pair<int32_t, int32_t>> merges;  // first merge first; ids of both sides
   std::vector<AddedToken> added;                    // found in a text before anything else
-  std::vector<std::string> patterns;                // the text is cut by each in turn
+  std::vector<CutPattern> patterns;                 // the text is cut by each in turn
   bool compose = false;                             // normalisation form C comes first
   bool space_in_front = false;                      // of a text that begins with none
   bool whole_words = false;                         // a word that is a symbol needs no merges

@@ -50,7 +50,8 @@ UnicodePattern::UnicodePattern(const std::string& pattern, const std::string& wh
 UnicodePattern::~UnicodePattern() = default;
 UnicodePattern::UnicodePattern(UnicodePattern&&) noexcept = default;
 
-void UnicodePattern::split(std::string_view text, const std::function<void(std::string_view)>& f) const {
+void UnicodePattern::split(std::string_view text, bool keeps_between,
+                           const std::function<void(std::string_view)>& f) const {
   UErrorCode status = U_ZERO_ERROR;
   const std::unique_ptr<UText, decltype(&utext_close)> input(
       utext_openUTF8(nullptr, text.data(), int64_t(text.size()), &status), utext_close);
@@ -64,12 +65,12 @@ void UnicodePattern::split(std::string_view text, const std::function<void(std::
   };
   while (matcher->find(status)) {
     const size_t begin = size_t(matcher->start64(status)), end = size_t(matcher->end64(status));
-    give(done, begin);
+    if (keeps_between) give(done, begin);
     give(begin, end);
     done = end;
   }
   check(status, "matching");
-  give(done, text.size());
+  if (keeps_between) give(done, text.size());
 }
 
 }  // namespace keel::data

@@ -19,8 +19,9 @@ class UnicodePattern {
   ~UnicodePattern();
   UnicodePattern(UnicodePattern&&) noexcept;
 
-  // Calls f with every match and every stretch between matches, in order. May be called by several threads at once.
-  void split(std::string_view text, const std::function<void(std::string_view)>& f) const;
+  // Calls f with every match and, unless those go, every stretch between matches, in order. May be called by several
+  // threads at once.
+  void split(std::string_view text, bool keeps_between, const std::function<void(std::string_view)>& f) const;
 
  private:
   struct Compiled;

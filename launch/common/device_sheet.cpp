@@ -26,14 +26,14 @@ const std::array<DeviceSheet, 3> kGpus = {
 // tiles, files and telemetry. Measured on small models: 30 MB.
 constexpr double kLibraries_bytes = 30e6;
 
-DeviceSheet this_machine(int64_t ranks) {
+DeviceSheet this_machine() {
   const double pages = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGE_SIZE));
-  DeviceSheet cpu{.name = "cpu", .memory_bytes = pages / double(ranks), .ranks_per_host = int(ranks)};
+  DeviceSheet cpu{.name = "cpu", .memory_bytes = pages};
   cpu.program_bytes = double(resident_bytes()) + kLibraries_bytes;
   cpu.exchange_bytes = double(comm::MpiOptions().scratch_bytes);
   cpu.bf16_rate = ops::measure_product_rate(DType::bf16, {.size = 1024, .seconds = 0.3});
   cpu.fp32_rate = ops::measure_product_rate(DType::f32, {.size = 1024, .seconds = 0.3});
-  cpu.memory_rate = 10e9;  // of one rank of a few cores; a server has more
+  cpu.memory_rate = 10e9;  // of a few cores; a server has more
   cpu.link_rate = 3e9;     // a copy through shared memory
   cpu.network_rate = 1e9;
   return cpu;
@@ -51,13 +51,20 @@ const DeviceSheet* known_gpu(const std::string& product) {
   return nullptr;
 }
 
+DeviceSheet shared_by(int64_t ranks, DeviceSheet machine) {
+  for (double* whole : {&machine.memory_bytes, &machine.bf16_rate, &machine.fp32_rate, &machine.memory_rate})
+    *whole /= double(ranks);
+  machine.ranks_per_host = int(ranks);
+  return machine;
+}
+
 DeviceSheet device_sheet(const std::string& name, int64_t ranks) {
   std::vector<std::string> names = {"cpu"};
   for (const DeviceSheet& gpu : kGpus) {
     if (gpu.name == name) return gpu;
     names.push_back(gpu.name);
   }
-  if (name == "cpu") return this_machine(ranks);
+  if (name == "cpu") return shared_by(ranks, this_machine());
   throw input_error("--device {}: known are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names, "; "));
 }
 

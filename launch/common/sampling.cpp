@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "framework/base/log.h"
 #include "framework/base/rng.h"
 #include "framework/tensor/copy.h"
 
@@ -56,7 +57,18 @@ void check_ids(const std::vector<int32_t>& ids, int64_t vocabulary) {
                         vocabulary);
 }
 
+bool ends_text(const Writer& writer, int32_t id) {
+  return id == writer.tokenizer.end_of_document() || std::ranges::find(writer.ends, id) != writer.ends.end();
+}
+
 }  // namespace
+
+std::vector<int32_t> visible_ids(const std::vector<int32_t>& ids, int64_t length, std::optional<int32_t> start) {
+  if (int64_t(ids.size()) <= length) return ids;
+  std::vector<int32_t> visible(ids.end() - length, ids.end());
+  if (start && length > 1) visible[0] = *start;
+  return visible;
+}
 
 std::string write_on(const Writer& writer, const std::string& prompt, const Sampling& sampling) {
   const int64_t vocabulary = writer.decoder.config().vocab.value();
@@ -66,13 +78,16 @@ std::string write_on(const Writer& writer, const std::string& prompt, const Samp
   if (ids.empty()) ids.push_back(writer.tokenizer.end_of_document());
   check_ids(ids, vocabulary);
   const size_t begin = ids.size();
+  if (int64_t(begin) > writer.length)
+    log::info("the prompt has {} tokens, and the model sees {}: the beginning is left out", begin, writer.length);
   // A model may have ids that its tokenizer does not use.
   const int64_t known = std::min(vocabulary, writer.tokenizer.vocabulary());
   for (int64_t i = 0; i < sampling.tokens; ++i) {
-    const size_t seen = std::min(ids.size(), size_t(writer.length));
-    std::vector<int32_t> context(ids.end() - int64_t(seen), ids.end());
+    std::vector<int32_t> context = visible_ids(ids, writer.length, writer.tokenizer.start_of_text());
     ids.push_back(draw(next_logits(writer, context, known), sampling, i));
-    if (ids.back() == writer.tokenizer.end_of_document()) break;
+    if (!ends_text(writer, ids.back())) continue;
+    ids.pop_back();
+    break;
   }
   std::string text;
   writer.tokenizer.decode(std::span(ids).subspan(begin), text);

@@ -23,8 +23,12 @@ struct Writer {
   nn::TensorGroup& group;
   const data::Tokenizer& tokenizer;
   Device device;
-  int64_t length = 0;  // the last tokens that the model sees
+  int64_t length = 0;              // the last tokens that the model sees
+  std::vector<int64_t> ends = {};  // ids that end a text, beside the tokenizer's own
 };
+
+// What a model that sees `length` ids sees of these: the last ones, behind the one that begins a text.
+std::vector<int32_t> visible_ids(const std::vector<int32_t>& ids, int64_t length, std::optional<int32_t> start);
 
 // What follows the prompt, up to the end of a document: the same on all ranks of the group, a function of the seed.
 // Collective over it. Throws where the prompt has ids that the model does not know.

@@ -80,7 +80,10 @@ void run(const ConvertOptions& options) {
   const FullConfig config = stored_config(io, options.from);
   models::Decoder decoder(config.model);
   const std::optional<int64_t> end_of_text = end_of_text_of_run(config, options.from);
-  const std::string json = models::hugging_face_config(config.model, type.theirs, end_of_text);
+  config::SpecialIds ids = config.run.data.special_ids;
+  if (ids.eos.empty() && end_of_text) ids.eos = {*end_of_text};
+  const std::string json = models::hugging_face_config(
+      {.decoder = config.model, .element_type = type.theirs, .special_ids = ids}, config.run.data.sequence_length);
   const std::vector<TensorMapping> mappings = models::tensor_mappings(decoder);
   std::vector<safetensors::NamedShape> tensors;
   for (const TensorMapping& mapping : mappings) tensors.push_back({mapping.theirs, mapping.shape});

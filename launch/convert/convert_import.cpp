@@ -29,6 +29,7 @@ FullConfig run_config(const models::HuggingFaceConfig& model, const ConvertOptio
   const int64_t length = std::min<int64_t>(model.decoder.positions.max_positions, 4096);
   std::vector<std::pair<std::string, Node>> data = {{"train", text("none")}, {"sequence_length", text(length)}};
   if (!tokenizer.empty()) data.emplace_back("tokenizer", text(tokenizer));
+  data.emplace_back("special_ids", config::to_node(model.special_ids));
   const Node root = Node::make_map({{"name", text(fs::path(options.to).stem().string())},
                                     {"precision", text(model.element_type == "float32" ? "fp32" : "bf16")},
                                     {"model", config::to_node(model.decoder)},

@@ -35,15 +35,13 @@ void observe(LoadedState& state, const data::Dataset& text, int64_t sequences,
   train::StepBatches batches(text, {.micro_sequences = 1, .length = length, .micro_steps = 1},
                              state.config.run.data.document_mask);
   const data::ValidationOrder order = text.validation_order();
-  const OwnedTensor sums({4}, DType::f64), factor({1}, DType::f32);
   // Spread over the text: neighbours say the same.
   const int64_t count = std::min(sequences, order.samples());
   for (int64_t i = 0; i < count; ++i) {
     const data::SampleId sample = order(i * order.samples() / count);
     batches.fill({&sample, 1});
     const nn::TokenBatch batch = batches.micro_batch(0);
-    state.decoder.begin_step();
-    state.decoder.forward_backward(sums, batch, {.factor = factor});
+    state.decoder.forward(batch);
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       const nn::Attention::Saved& saved = state.decoder.attention_saved(int64_t(layer));
       layers[layer].add(saved.q, saved.k, batch.first_key, {1, length});
@@ -59,14 +57,17 @@ std::span<const float> learned_scale(LoadedState& state, int64_t layer) {
 }
 
 std::vector<models::CalibratedGains> calibrate(LoadedState& state, const data::Dataset& text, int64_t sequences) {
-  constexpr int kPasses = 8;  // Newton's method doubles the digits at each
+  constexpr int kPasses = 8;       // Newton's method doubles the digits at each
+  constexpr int64_t kRows = 4096;  // of each head that a step looks at: 64 gains need no more
+  const int64_t rows = std::min(sequences, text.validation_order().samples()) * state.config.run.data.sequence_length;
   std::vector<models::QkCalibration> layers;
   for (int64_t layer = 0; layer < state.config.model.layers; ++layer)
-    layers.emplace_back(state.config.model, layer, learned_scale(state, layer));
+    layers.emplace_back(state.config.model, layer, learned_scale(state, layer), (rows + kRows - 1) / kRows);
   for (int pass = 0; pass <= kPasses; ++pass) {
     observe(state, text, sequences, layers);
     for (models::QkCalibration& layer : layers) layer.improve();
   }
+  log::info("calibrated on {} of {} rows of each head", layers[0].rows_of_a_pass(), rows);
   std::vector<models::CalibratedGains> gains;
   for (const models::QkCalibration& layer : layers) gains.push_back(layer.gains());
   return gains;

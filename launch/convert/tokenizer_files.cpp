@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "framework/data/tokenizer.h"
 #include "framework/data/tokenizer_json.h"
 #include "framework/io/files.h"
 
@@ -35,6 +36,26 @@ void write_tokenizer_config(const std::string& folder, int64_t end_of_text) {
               "\n");
 }
 
+// Of a model that Keel trained, whose pieces are exactly the text's: without this transformers puts a space in front,
+// and an id that begins a sentence. Whatever class it loads for the model's type, these settings hold.
+void write_sentencepiece_config(const std::string& folder) {
+  const auto tokenizer = data::sentencepiece_tokenizer(folder + "/tokenizer.model");
+  std::vector<int32_t> ids;
+  std::string text;
+  tokenizer->encode("a", ids);
+  tokenizer->decode(ids, text);
+  if (tokenizer->start_of_text() || text != "a") return;  // made elsewhere, with rules of its own
+  const nlohmann::ordered_json json = {{"tokenizer_class", "LlamaTokenizer"},
+                                       {"bos_token", nullptr},
+                                       {"eos_token", "</s>"},
+                                       {"unk_token", "<unk>"},
+                                       {"add_bos_token", false},
+                                       {"add_eos_token", false},
+                                       {"add_prefix_space", false},
+                                       {"legacy", false}};
+  io::write_file(folder + "/tokenizer_config.json", json.dump(2) + "\n");
+}
+
 }  // namespace
 
 bool copy_tokenizer(const std::string& from, const std::string& to, std::optional<int64_t> end_of_text) {
@@ -45,6 +66,7 @@ bool copy_tokenizer(const std::string& from, const std::string& to, std::optiona
   const bool json = from.ends_with(".json");
   copy(from, to + (json ? "/tokenizer.json" : "/tokenizer.model"));
   if (json && end_of_text) write_tokenizer_config(to, *end_of_text);
+  if (!json) write_sentencepiece_config(to);
   return true;
 }
 

@@ -23,8 +23,9 @@ void run(const Arguments& arguments, comm::World& world) {
   LoadedModel model(
       world, {.path = arguments.checkpoint, .overrides = arguments.overrides, .tensor = world.size(), .sequences = 1});
   const auto tokenizer = tokenizer_of_run(model.config, arguments.checkpoint);
-  const std::string text = write_on({model.decoder, model.group, *tokenizer, model.device, model.sizes.length},
-                                    arguments.prompt, arguments.sampling);
+  const Writer writer{model.decoder, model.group,        *tokenizer,
+                      model.device,  model.sizes.length, model.config.run.data.special_ids.eos};
+  const std::string text = write_on(writer, arguments.prompt, arguments.sampling);
   if (world.rank() != 0) return;
   fmt::print("{}{}\n", arguments.prompt, text);
   if (arguments.compare.empty()) return;

@@ -64,7 +64,7 @@ double packed_bytes(Rehearsal& rehearsal, const DeviceSheet& device, DType type)
   ops::PackedWeight sample;
   sample.refresh(weight);
   const double share = double(sample.size_bytes()) / double(kSize * kSize);
-  return share * double(rehearsal.decoder.cost(1).product_parameters) / double(rehearsal.group.size());
+  return share * double(rehearsal.decoder.cost(1).own_product_parameters);
 }
 
 // Where bf16 products run as fp32 ones: both factors and the result of a block of at most 2048 x 2048.
@@ -144,9 +144,23 @@ void choose_micro(const FullConfig& config, const DeviceSheet& device, const Gro
   plan.bytes_per_sequence = plan.micro < growth.chunk ? growth.first : growth.more;
 }
 
+// Of gradients that several ranks of a tensor group have parts of (shared gains, copied KV heads): summed once a step,
+// of what a data rank updates.
+double shared_gradient_bytes(const LayoutPlan& plan, Rehearsal& one) {
+  double bytes = 0;
+  for (const nn::Parameter& parameter : one.decoder.parameters().all()) {
+    const nn::Placement& placement = parameter.placement;
+    const bool partial = placement.kind == nn::Placement::Kind::replicated_partial;
+    const double ranks = partial ? double(plan.tensor) : double(placement.replicas);
+    bytes += 2 * (ranks - 1) / ranks * 4 * double(parameter.local.elements()) / double(plan.data);
+  }
+  return bytes;
+}
+
 void add_exchanges(const FullConfig& config, LayoutPlan& plan, Rehearsal& one) {
   const double micro_steps = double(plan.rows / plan.micro), d = double(plan.data);
-  plan.tensor_bytes = micro_steps * double(plan.micro) * one.exchanged_bytes(1, config.run.data.sequence_length);
+  plan.tensor_bytes = micro_steps * double(plan.micro) * one.exchanged_bytes(1, config.run.data.sequence_length) +
+                      shared_gradient_bytes(plan, one);
   const nn::StateBytes state = nn::state_bytes(one.decoder.parameters(), 1);
   // Gradients are reduce-scattered in fp32; what products read comes back (bf16 copies are half as large as their
   // masters), or the summed gradients where unsharded.

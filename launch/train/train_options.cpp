@@ -1,5 +1,7 @@
 #include "launch/train/train_options.h"
 
+#include "models/decoder/essence.h"
+
 namespace keel {
 namespace {
 
@@ -114,7 +116,14 @@ double probe_tolerance(const std::string& stored, const FullConfig& now) {
 
 void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now) {
   const models::DecoderConfig then = parse_full_config(stored, name, {}).model;
-  config::compare_on_resume(then, now.model, now.run.source["model"]);
+  const std::vector<config::Difference> differences = models::differences_of_functions(then, now.model);
+  if (differences.empty()) return;
+  std::string others;
+  for (size_t i = 1; i < differences.size(); ++i)
+    others += fmt::format("{}model.{}", i == 1 ? "; differing as well: " : ", ", differences[i].key);
+  const config::Difference& first = differences[0];
+  throw now.run.source["model"].find(first.key).error(
+      "the weights of {} are of another model: there it is {}, here {}{}", name, first.stored, first.now, others);
 }
 
 }  // namespace keel

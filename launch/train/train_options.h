@@ -23,7 +23,7 @@ std::string resume_word(const config::RunConfig& run);
 std::string stored_resume(const std::string& stored);
 // How far the loss of a stored probe may be from what it was: precision may have changed since.
 double probe_tolerance(const std::string& stored, const FullConfig& now);
-// Throws where the model of a stored config (`name` is its file) is another one, in a key that weights depend on.
+// Throws where the model of a stored config (`name` is its file) is another function of its weights.
 void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now);
 
 }  // namespace keel

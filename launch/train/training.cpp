@@ -432,7 +432,9 @@ void TrainingRun::Parts::make_evaluation(TrainingRun& run) {
                                                  [this] { return time_limit.due(); }});
   if (!c.eval.prompts.empty()) {
     tokenizer = tokenizer_of_run(run.config_, run.directory_ + "/config.yaml");
-    samples.emplace(*evaluation_hook, Writer{run.decoder_, run.group_, *tokenizer, run.device_, run.sizes_.length},
+    samples.emplace(*evaluation_hook,
+                    Writer{run.decoder_, run.group_, *tokenizer, run.device_, run.sizes_.length,
+                           run.config_.run.data.special_ids.eos},
                     SampleHook::Options{c.eval.prompts, c.eval.sample_tokens, uint64_t(c.seed),
                                         run.directory_ + "/samples.jsonl", run.speaker_});
   }

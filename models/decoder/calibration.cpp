@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "framework/base/rng.h"
 #include "models/decoder/block_specs.h"
 
 namespace keel::models {
@@ -50,13 +51,14 @@ struct QkCalibration::Row {
   int64_t keys, key_stride;
 };
 
-QkCalibration::QkCalibration(const DecoderConfig& config, int64_t layer, std::span<const float> scale)
+QkCalibration::QkCalibration(const DecoderConfig& config, int64_t layer, std::span<const float> scale, int64_t every)
     : heads_(config.attention.heads),
       kv_heads_(config.kv_heads()),
       d_(config.head_dim()),
       rotated_(config.layer_has_rope(layer) ? config.rotated_features() : 0),
       units_(d_ - rotated_ / 2),
       window_(config.layer_kind(layer) == LayerKind::local ? config.attention.window.value_or(0) : 0),
+      every_(every),
       amplitude_(rope_amplitude(config, layer)),
       scale_(config.initial_scale(layer)),
       softcap_(config.attention.logit_softcap.value_or(0)),
@@ -85,10 +87,20 @@ double QkCalibration::capped(double s) const {
   return softcap_ > 0 ? softcap_ * std::tanh(s / softcap_) : s;
 }
 
+// At a place by chance, so that neither rows nor the lengths of texts repeat with it.
+bool QkCalibration::is_looked_at(int64_t row) const {
+  const int64_t stretch = row / every_;
+  return row % every_ == int64_t(uniform(key_of(0, "calibration"), uint64_t(stretch)) * double(every_));
+}
+
+void QkCalibration::add_sizes(const float* q, const float* k) {
+  for (int64_t h = 0; h < heads_; ++h) sums_[size_t(h)].q_squares += mean_square(q + h * d_);
+  for (int64_t g = 0; g < kv_heads_; ++g) k_squares_[size_t(g)] += mean_square(k + g * d_);
+  ++rows_;
+}
+
 void QkCalibration::add_row(Head& head, const Row& row) const {
   const double q_square = mean_square(row.q);
-  head.q_squares += q_square;
-  if (head.c.empty()) return;
   const size_t m = size_t(units_), keys = size_t(row.keys);
   std::vector<double> x(keys * m), before(keys), after(keys), mean(m);
   for (size_t j = 0; j < keys; ++j) {
@@ -123,11 +135,12 @@ void QkCalibration::add_row(Head& head, const Row& row) const {
 void QkCalibration::add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn::BatchShape batch) {
   const int64_t T = batch.length;
   for (int64_t row = 0; row < batch.tokens(); ++row) {
+    if (passes_ == 0) add_sizes(q.as<float>() + row * heads_ * d_, k.as<float>() + row * kv_heads_ * d_);
+    if (passes_ == 0 || !is_looked_at(at_++)) continue;
+    ++fitted_;
     const int64_t t = row % T, start = row - t;
     int64_t first = first_key.defined() ? first_key.as<int32_t>()[row] : 0;
     if (window_ > 0) first = std::max(first, t - window_ + 1);
-    for (int64_t g = 0; g < kv_heads_; ++g)
-      k_squares_[size_t(g)] += mean_square(k.as<float>() + (row * kv_heads_ + g) * d_);
 #pragma omp parallel for schedule(static)
     for (int64_t h = 0; h < heads_; ++h) {
       const int64_t g = h / (heads_ / kv_heads_);
@@ -136,7 +149,6 @@ void QkCalibration::add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn:
                t - first + 1, kv_heads_ * d_});
     }
   }
-  rows_ += batch.tokens();
 }
 
 // One of Newton, held back where it is long or where nothing but the ridge decides.
@@ -176,6 +188,7 @@ void QkCalibration::improve() {
     head.divergence = 0;
   }
   ++passes_;
+  at_ = 0;
 }
 
 CalibratedGains QkCalibration::gains() const {
@@ -183,7 +196,7 @@ CalibratedGains QkCalibration::gains() const {
   CalibratedGains out;
   std::vector<double> k_rms;
   for (double squares : k_squares_) k_rms.push_back(std::sqrt(squares / double(rows_)));
-  for (double rms : k_rms) out.k.insert(out.k.end(), size_t(d_), float(rms));
+  for (double rms : k_rms) out.k.insert(out.k.end(), size_t(d_), rms > 0 ? float(rms) : 1);
   for (int64_t h = 0; h < heads_; ++h) {
     const Head& head = sums_[size_t(h)];
     const double q_rms = std::sqrt(head.q_squares / double(rows_)), k_of_head = k_rms[size_t(h / (heads_ / kv_heads_))];
@@ -193,8 +206,10 @@ CalibratedGains QkCalibration::gains() const {
     const double unscaled = scale_ * q_rms * k_of_head;
     const double w = mean > 0.01 * unscaled ? mean / unscaled : 1;
     out.scale.push_back(float(w));
-    for (int64_t i = 0; i < d_; ++i) out.q.push_back(float(head.best[size_t(unit_of(i))] / (w * scale_ * k_of_head)));
-    out.divergence += head.least * double(passes_) / double(rows_ * heads_);
+    // Rows without any length stay what they are under every gain.
+    for (int64_t i = 0; i < d_; ++i)
+      out.q.push_back(unscaled > 0 ? float(head.best[size_t(unit_of(i))] / (w * scale_ * k_of_head)) : 1);
+    out.divergence += head.least / double(std::max<int64_t>(1, rows_of_a_pass()) * heads_);
   }
   return out;
 }

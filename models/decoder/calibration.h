@@ -8,6 +8,9 @@
 // of softmax(s') from softmax(s), summed over rows of real text, is a convex function of each head's c: Newton's
 // method, one pass over the text per step. Gains within a rotated pair are equal, so that they commute with the
 // rotation.
+//
+// A row costs (d/2)^2 per key that it sees, so of long texts only some rows are looked at, one from every stretch of
+// `every` of them; what q and k are in size is taken from all.
 #pragma once
 
 #include "models/decoder/decoder_config.h"
@@ -24,7 +27,7 @@ struct CalibratedGains {
 class QkCalibration {
  public:
   // Of one layer of the unnormalised model; `scale` [H], [1] or empty: its learned w, g = g0 w.
-  QkCalibration(const DecoderConfig& config, int64_t layer, std::span<const float> scale = {});
+  QkCalibration(const DecoderConfig& config, int64_t layer, std::span<const float> scale = {}, int64_t every = 1);
 
   // One micro-batch on one rank: fp32 q [n, H, d] and k [n, G, d], rotated, as attention was given them; first_key as
   // in TokenBatch, or undefined.
@@ -33,6 +36,8 @@ class QkCalibration {
   void improve();
   // The best of all passes but the first.
   CalibratedGains gains() const;
+  // That a step of each head is taken from.
+  int64_t rows_of_a_pass() const { return passes_ > 1 ? fitted_ / (passes_ - 1) : 0; }
 
  private:
   struct Head {
@@ -46,15 +51,18 @@ class QkCalibration {
 
   int64_t unit_of(int64_t feature) const;
   double mean_square(const float* x) const;
+  bool is_looked_at(int64_t row) const;
+  void add_sizes(const float* q, const float* k);
   double capped(double s) const;
   void add_row(Head& head, const Row& row) const;
   void step(Head& head) const;
 
-  int64_t heads_, kv_heads_, d_, rotated_, units_, window_;
+  int64_t heads_, kv_heads_, d_, rotated_, units_, window_, every_;
   double amplitude_, scale_, softcap_;  // m, g0
   std::vector<Head> sums_;
   std::vector<double> k_squares_;
-  int64_t rows_ = 0, passes_ = 0;
+  int64_t rows_ = 0, fitted_ = 0, passes_ = 0;  // rows of the first pass, and looked at in the others
+  int64_t at_ = 0;                              // rows of the pass at hand
 };
 
 }  // namespace keel::models

@@ -31,11 +31,16 @@ ModelCost Decoder::cost(int64_t length) const {
     const int64_t elements = parameter.spec.shape.elements();
     const std::string& name = parameter.spec.name;
     cost.parameters += elements;
-    if (parameter.spec.product && &parameter != embedding_->table && &parameter != embedding_->position_table)
+    const bool table =
+        &parameter == embedding_->position_table || (&parameter == embedding_->table && !config_.tie_embeddings);
+    if (parameter.spec.product && !table) {
       cost.product_parameters += elements;
+      cost.own_product_parameters += parameter.local.elements();
+    }
     if (name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight")) cost.qk_norm_parameters += elements;
   }
-  if (config_.tie_embeddings) cost.product_parameters += embedding_->table->spec.shape.elements();
+  const int64_t padding = (config_.padded_vocab() - config_.vocab.value()) * config_.hidden;
+  cost.parameters -= (config_.tie_embeddings ? 1 : 2) * padding;
   for (int64_t layer = 0; layer < config_.layers; ++layer)
     cost.attention_operations += attention_operations(config_, layer, length);
   cost.recomputed_operations = recomputed_operations(config_, cost);

@@ -197,17 +197,28 @@ void Decoder::look_at(int64_t layer, const nn::ResidualStream& stream) {
   if (rounded.dtype() == DType::bf16) samples_.look_at_range(layer, rounded);
 }
 
-void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) {
-  nn::Context context = this->context();
-  Saved& saved = training_saved_;
+nn::ResidualStream Decoder::run_blocks(const nn::TokenBatch& batch, const nn::StepOptions& options,
+                                       nn::Context& context) {
   nn::ResidualStream stream = begin(batch, context);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     nn::TransformerBlock::Inputs in = inputs(layer, batch);
     in.telemetry = attention_telemetry(layer, options);
     const Span span("block forward", layer);
-    blocks_[layer]->forward(stream, in, saved.blocks[layer], context);
+    blocks_[layer]->forward(stream, in, training_saved_.blocks[layer], context);
     if (options.telemetry) look_at(layer, stream);
   }
+  return stream;
+}
+
+void Decoder::forward(const nn::TokenBatch& batch) {
+  nn::Context context = this->context();
+  run_blocks(batch, {}, context);
+}
+
+void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) {
+  nn::Context context = this->context();
+  Saved& saved = training_saved_;
+  nn::ResidualStream stream = run_blocks(batch, options, context);
   Tensor x = last_->open(stream, saved.last, context);
   // The branch has been added: its memory serves dx.
   Tensor dx = stream.branch;

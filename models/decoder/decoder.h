@@ -39,6 +39,8 @@ class Decoder : public nn::Model {
   void begin_step() override;
   void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override;
   void evaluate(Tensor sums, const nn::TokenBatch& batch) override;
+  // The blocks' forward of a training step, for what attention_saved() then shows.
+  void forward(const nn::TokenBatch& batch);
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
   bool clip_weights(ConstTensor factors) override;
 
@@ -72,6 +74,8 @@ class Decoder : public nn::Model {
   nn::TransformerBlock::Inputs inputs(int64_t layer, const nn::TokenBatch& batch) const;
   // What attention is to observe of a training step.
   nn::AttentionTelemetry attention_telemetry(int64_t layer, const nn::StepOptions& options);
+  // The stream after the blocks of a training step.
+  nn::ResidualStream run_blocks(const nn::TokenBatch& batch, const nn::StepOptions& options, nn::Context& context);
   // The stream after the embedding.
   nn::ResidualStream begin(const nn::TokenBatch& batch, nn::Context& context);
   // Forward without anything kept: what the classifier reads.

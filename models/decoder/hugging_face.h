@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/config/run_config.h"
 #include "models/decoder/decoder.h"
 
 namespace keel::models {
@@ -16,16 +17,16 @@ namespace keel::models {
 struct HuggingFaceConfig {
   DecoderConfig decoder;                 // positions.max_positions is their max_position_embeddings
   std::string element_type = "float32";  // or "bfloat16", "float16"
-  std::vector<std::string> unread;       // keys that nothing here knows
+  config::SpecialIds special_ids;
+  std::vector<std::string> unread;  // keys that nothing here knows
 };
 
 // `where` names the file in errors. Throws where a key asks for what a decoder does not do.
 HuggingFaceConfig read_hugging_face_config(std::string_view json, const std::string& where);
 
-// config.json of that decoder; `end_of_text` is the id that ends a text, if it is known. Throws where no family of
-// theirs has this block, naming the keys in the way.
-std::string hugging_face_config(const DecoderConfig& decoder, const std::string& element_type,
-                                std::optional<int64_t> end_of_text);
+// config.json of such a model, trained at sequences of `sequence_length`. Throws where no family of theirs has this
+// block, naming the keys in the way.
+std::string hugging_face_config(const HuggingFaceConfig& model, int64_t sequence_length);
 
 // One parameter, and the tensor that holds it there.
 struct TensorMapping {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "models/decoder/essence.h"
 #include "models/decoder/hugging_face.h"
 
 namespace keel::models {
@@ -65,7 +66,25 @@ Json query_scalar(const DecoderConfig& c) {
   return whole > 0 && std::abs(1 / std::sqrt(double(whole)) - scale) < 1e-12 * scale ? Json(whole) : Json(scalar);
 }
 
-Json config_of(const DecoderConfig& c, const Family& family, const std::string& element_type) {
+// The longest text that the model is made for. transformers 4 takes YaRN's factor from it.
+int64_t longest_text(const DecoderConfig& c, int64_t sequence_length) {
+  const RopeScalingConfig& s = c.rope.scaling;
+  const bool yarn = s.kind == ops::RopeScaling::Kind::yarn;
+  return yarn ? std::llround(s.factor * s.original_positions) : std::max(sequence_length, c.positions.max_positions);
+}
+
+Json id_or_null(std::optional<int64_t> id) {
+  return id ? Json(*id) : Json();
+}
+
+void add_special_ids(Json& json, const config::SpecialIds& ids) {
+  json["bos_token_id"] = id_or_null(ids.bos);
+  json["eos_token_id"] = ids.eos.size() > 1 ? Json(ids.eos) : ids.eos.empty() ? Json() : Json(ids.eos[0]);
+  json["pad_token_id"] = id_or_null(ids.pad);
+}
+
+Json config_of(const HuggingFaceConfig& model, const Family& family, int64_t sequence_length) {
+  const DecoderConfig& c = model.decoder;
   const bool gemma = family.preset == Preset::gemma3;
   Json json = {{"architectures", {family.architecture}},
                {"model_type", family.type},
@@ -76,92 +95,64 @@ Json config_of(const DecoderConfig& c, const Family& family, const std::string& 
                {"num_attention_heads", c.attention.heads},
                {"num_key_value_heads", c.kv_heads()},
                {"head_dim", c.head_dim()},
-               {"max_position_embeddings", c.positions.max_positions},
+               {"max_position_embeddings", longest_text(c, sequence_length)},
                {"rms_norm_eps", c.norm.eps},
                {"rope_theta", c.rope.theta},
                {"rope_scaling", scaling_of(c.rope.scaling)},
                {"attention_bias", c.attention.bias.qkv},
                {"attention_dropout", 0.0},
                {"tie_word_embeddings", c.tie_embeddings},
-               {"torch_dtype", element_type}};
+               {"torch_dtype", model.element_type}};
   const bool silu = c.mlp.kind == ops::ActivationKind::swiglu;
   json[gemma ? "hidden_activation" : "hidden_act"] = silu ? "silu" : "gelu_pytorch_tanh";
   if (family.preset == Preset::llama3) json["mlp_bias"] = c.mlp.bias;
   add_windows(json, c, family);
+  add_special_ids(json, model.special_ids);
   if (!gemma) return json;
   json["rope_local_base_freq"] = c.rope.local_theta.value_or(1e4);
   json["query_pre_attn_scalar"] = query_scalar(c);
   json["final_logit_softcapping"] = c.final_softcap ? Json(*c.final_softcap) : Json();
-  json["attn_logit_softcapping"] = c.attention.logit_softcap ? Json(*c.attention.logit_softcap) : Json();
+  json["attn_logit_softcapping"] = nullptr;  // which they never apply
   return json;
 }
 
-// Without what config.json does not hold: names, initial values, how it is trained. What says the same in two ways says
-// it in one.
-DecoderConfig essence(DecoderConfig c) {
-  const DecoderConfig none;
-  c.preset = none.preset;
-  c.pad_vocab_to = none.pad_vocab_to;
-  c.attention.kv_heads = c.kv_heads();
-  c.attention.head_dim = c.head_dim();
-  c.attention.qk_norm.weight_init = none.attention.qk_norm.weight_init;
-  c.attention.qk_norm.weight_decay = none.attention.qk_norm.weight_decay;
-  c.attention.qk_norm.clip_weight = {};
-  if (c.scale_kind(0) == nn::LogitScaleKind::fixed) {  // the number that it is, to what a root and its square lose
-    c.attention.logit_scale.kind = ScaleKind::fixed;
-    c.attention.logit_scale.init = double(float(c.initial_scale(0)));
-  }
-  if (c.attention.qk_norm.kind == ops::QkNormKind::none) c.attention.qk_norm = {.kind = ops::QkNormKind::none};
-  std::vector<LayerKind> kinds;
-  for (int64_t layer = 0; layer < c.layers; ++layer) kinds.push_back(c.layer_kind(layer));
-  c.layer_pattern = kinds;
-  c.positions.max_positions = none.positions.max_positions;
-  c.norm.weight_decay = none.norm.weight_decay;
-  c.embedding_decay = none.embedding_decay;
-  c.residual = none.residual;
-  c.init = none.init;
-  c.recompute = none.recompute;
-  return c;
+// What transformers checks of a config.json that it reads.
+std::vector<std::string> refusals(const DecoderConfig& c, const Family& family) {
+  std::vector<std::string> lines;
+  const bool gemma = family.preset == Preset::gemma3;
+  if (gemma && !query_scalar(c).is_number_integer())
+    lines.push_back(fmt::format("model.attention.logit_scale.init must be one over the root of a whole number, is {}",
+                                c.initial_scale(0)));
+  if ((gemma || family.preset == Preset::llama3) && c.hidden % c.attention.heads != 0)
+    lines.push_back(fmt::format("model.hidden must be a multiple of model.attention.heads, is {} with {}", c.hidden,
+                                c.attention.heads));
+  return lines;
 }
 
-void add_differences(std::vector<std::string>& lines, const config::Node& ours, const config::Node& theirs) {
-  for (const std::string& key : ours.keys()) {
-    if (ours[key].kind() == config::Node::Kind::map && ours[key].size() > 0)
-      add_differences(lines, ours[key], theirs[key]);
-    else if (config::print_line(ours[key]) != config::print_line(theirs[key]))
-      lines.push_back(fmt::format("model.{} is {}, not {}", ours[key].path(), config::print_line(ours[key]),
-                                  config::print_line(theirs[key])));
-  }
-}
-
-// What of `ours` does not come back from that config.json; nothing where the family refuses it altogether.
-std::optional<std::vector<std::string>> differences(const DecoderConfig& ours, const std::string& json) {
+// What of `ours` does not come back from that config.json, or transformers would refuse; nothing where the family
+// refuses it altogether.
+std::optional<std::vector<std::string>> differences(const DecoderConfig& ours, const Family& family,
+                                                    const std::string& json) {
   DecoderConfig theirs;
   try {
     theirs = read_hugging_face_config(json, "config.json").decoder;
   } catch (const Error&) {
     return std::nullopt;
   }
-  std::vector<std::string> lines;
-  const auto tree = [](const DecoderConfig& c) {
-    return config::parse(config::print(config::to_node(essence(c))), "model");
-  };
-  add_differences(lines, tree(ours), tree(theirs));
+  std::vector<std::string> lines = refusals(ours, family);
+  for (const config::Difference& d : differences_of_functions(theirs, ours))
+    lines.push_back(fmt::format("model.{} is {}, not {}", d.key, d.now, d.stored));
   return lines;
 }
 
 }  // namespace
 
-std::string hugging_face_config(const DecoderConfig& decoder, const std::string& element_type,
-                                std::optional<int64_t> end_of_text) {
+std::string hugging_face_config(const HuggingFaceConfig& model, int64_t sequence_length) {
   std::vector<std::string> best;
   const char* nearest = nullptr;
   for (const Family& family : kFamilies) {
-    Json json = config_of(decoder, family, element_type);
-    json["bos_token_id"] = json["pad_token_id"] = nullptr;
-    json["eos_token_id"] = end_of_text ? Json(*end_of_text) : Json();
-    const std::string text = json.dump(2) + "\n";
-    const auto lines = differences(decoder, text);
+    const std::string text = config_of(model, family, sequence_length).dump(2) + "\n";
+    const auto lines = differences(model.decoder, family, text);
     if (lines && lines->empty()) return text;
     if (lines && (!nearest || lines->size() < best.size())) {
       nearest = family.type;

@@ -10,7 +10,8 @@ namespace keel::models {
 namespace {
 
 // What a family's config class takes where config.json is silent: a text_config beside a vision tower says only what
-// differs from it. As many KV heads as heads where the class has no number of them; head sizes are the presets'.
+// differs from it. As many KV heads as heads where the class has no number of them, or config.json has null; head sizes
+// are the presets'.
 struct Family {
   const char* type;
   Preset preset;
@@ -21,7 +22,7 @@ struct Family {
 };
 constexpr Family kFamilies[] = {{"llama", Preset::llama3, 32000, 4096, 11008, 32, 32, {}, 2048, 1e-6, 1e4},
                                 {"olmo2", Preset::olmo2, 50304, 4096, 11008, 32, 32, {}, 2048, 1e-5, 1e4},
-                                {"qwen3", Preset::qwen3, 151936, 4096, 22016, 32, 32, {}, 32768, 1e-6, 1e4},
+                                {"qwen3", Preset::qwen3, 151936, 4096, 22016, 32, 32, 32, 32768, 1e-6, 1e4},
                                 {"gemma3_text", Preset::gemma3, 262208, 2304, 9216, 26, 8, 4, 131072, 1e-6, 1e6}};
 constexpr int64_t kWindow = 4096;  // of all that have one
 
@@ -45,7 +46,9 @@ void read_sizes(JsonKeys& keys, DecoderConfig& c, const Family& family) {
   c.ffn = keys.size("intermediate_size", kWidest, family.ffn);
   c.vocab = keys.size("vocab_size", kMostIds, family.vocabulary);
   c.attention.heads = keys.size("num_attention_heads", kWidest, family.heads);
-  c.attention.kv_heads = keys.size("num_key_value_heads", kWidest, family.kv_heads.value_or(c.attention.heads));
+  const int64_t kv_heads = family.kv_heads.value_or(c.attention.heads);
+  c.attention.kv_heads =
+      keys.is_null("num_key_value_heads") ? c.attention.heads : keys.size("num_key_value_heads", kWidest, kv_heads);
   if (keys.has("head_dim"))
     c.attention.head_dim = keys.size("head_dim", kWidest);
   else if (c.attention.head_dim.is_auto() && c.hidden % c.attention.heads == 0)
@@ -96,7 +99,8 @@ std::vector<LayerKind> implied_kinds(JsonKeys& keys, const DecoderConfig& c) {
   std::vector<LayerKind> kinds(size_t(c.layers), LayerKind::global);
   const bool gemma = c.preset == Preset::gemma3;
   const int64_t every = gemma ? keys.integer("sliding_window_pattern", 6) : 0;
-  const int64_t first = keys.flag("use_sliding_window", false) ? keys.integer("max_window_layers", 28) : c.layers;
+  const bool windows = keys.flag("use_sliding_window", false) && !keys.is_null("sliding_window");
+  const int64_t first = windows ? keys.integer("max_window_layers", 28) : c.layers;
   for (int64_t layer = 0; layer < c.layers; ++layer)
     if (gemma ? every > 0 && (layer + 1) % every != 0 : layer >= first) kinds[size_t(layer)] = LayerKind::local;
   return kinds;
@@ -110,8 +114,15 @@ void read_layers(JsonKeys& keys, DecoderConfig& c) {
     if (kind == LayerKind::local) c.attention.window = keys.size("sliding_window", kMostPositions, kWindow);
 }
 
+// transformers reads this key in other families, and turns all features in these.
+void refuse_partial_rotation(JsonKeys& keys) {
+  if (keys.has("partial_rotary_factor") && keys.real("partial_rotary_factor") != 1)
+    throw keys.error("partial_rotary_factor", "transformers leaves it out of account in this family: only 1 is meant");
+}
+
 RopeScalingConfig read_scaling(JsonKeys keys, int64_t max_positions) {
   RopeScalingConfig s;
+  refuse_partial_rotation(keys);
   const std::string kind = keys.text("rope_type", keys.text("type", "default"));
   if (kind == "default") return s;
   if (kind != "linear" && kind != "llama3" && kind != "yarn")
@@ -127,8 +138,8 @@ RopeScalingConfig read_scaling(JsonKeys keys, int64_t max_positions) {
     return s;
   }
   s.kind = ops::RopeScaling::Kind::yarn;
-  s.beta_fast = keys.real("beta_fast", s.beta_fast);
-  s.beta_slow = keys.real("beta_slow", s.beta_slow);
+  if (keys.has("beta_fast")) s.beta_fast = keys.real("beta_fast");
+  if (keys.has("beta_slow")) s.beta_slow = keys.real("beta_slow");
   if (keys.has("attention_factor")) s.attention_factor = keys.real("attention_factor");
   for (const char* key : {"mscale", "mscale_all_dim"})
     if (keys.has(key)) throw keys.error(key, "is not known here: give attention_factor");
@@ -138,6 +149,7 @@ RopeScalingConfig read_scaling(JsonKeys keys, int64_t max_positions) {
 
 void read_rope(JsonKeys& keys, DecoderConfig& c, const Family& family) {
   const bool gemma = c.preset == Preset::gemma3;
+  refuse_partial_rotation(keys);
   c.rope.theta = keys.real("rope_theta", family.theta);
   c.rope.scaling = {};
   c.rope.local_theta = {};
@@ -147,13 +159,13 @@ void read_rope(JsonKeys& keys, DecoderConfig& c, const Family& family) {
   JsonKeys parameters = keys.section("rope_parameters");
   if (parameters.has("sliding_attention")) {
     JsonKeys local = parameters.section("sliding_attention");
+    refuse_partial_rotation(local);
     if (local.text("rope_type", "default") != "default")
       throw local.error("rope_type", "local layers with scaled frequencies are not known here");
     c.rope.local_theta = local.real("rope_theta", c.rope.local_theta.value_or(1e4));
   }
   if (parameters.has("full_attention")) parameters = parameters.section("full_attention");
   c.rope.theta = parameters.real("rope_theta", c.rope.theta);
-  if (parameters.has("partial_rotary_factor")) c.rope.fraction = parameters.real("partial_rotary_factor");
   c.rope.scaling = read_scaling(parameters, c.positions.max_positions);
 }
 
@@ -161,7 +173,9 @@ void read_gemma(JsonKeys& keys, DecoderConfig& c) {
   const double scalar = keys.real("query_pre_attn_scalar", 256);
   if (!(scalar > 0)) throw keys.error("query_pre_attn_scalar", "must be above 0, is {}", scalar);
   c.attention.logit_scale.init = 1 / std::sqrt(scalar);
-  if (keys.has("attn_logit_softcapping")) c.attention.logit_softcap = keys.real("attn_logit_softcapping");
+  if (keys.has("attn_logit_softcapping"))
+    throw keys.error("attn_logit_softcapping",
+                     "transformers has the key and never caps these logits: only null is meant");
   if (keys.has("final_logit_softcapping")) c.final_softcap = keys.real("final_logit_softcapping");
   if (keys.flag("use_bidirectional_attention", false))
     throw keys.error("use_bidirectional_attention", "true: a decoder looks back only");
@@ -174,6 +188,19 @@ void check_local(JsonKeys& keys, DecoderConfig& c) {
       std::find(c.layer_pattern.begin(), c.layer_pattern.end(), LayerKind::local) != c.layer_pattern.end();
   if (local && c.preset != Preset::gemma3 && c.rope.scaling.kind != ops::RopeScaling::Kind::none)
     throw keys.error("rope_scaling", "local layers with scaled frequencies are not known here");
+}
+
+// Of the text model, or else of the whole.
+config::SpecialIds read_special_ids(JsonKeys& keys, JsonKeys& outer) {
+  const auto ids = [&](const char* key) {
+    const std::vector<int64_t> own = keys.ids(key, kMostIds);
+    return own.empty() ? outer.ids(key, kMostIds) : own;
+  };
+  const auto first = [&](const char* key) {
+    const std::vector<int64_t> all = ids(key);
+    return all.empty() ? std::nullopt : std::optional(all[0]);
+  };
+  return {first("bos_token_id"), ids("eos_token_id"), first("pad_token_id")};
 }
 
 }  // namespace
@@ -193,14 +220,12 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json, const std::str
   check_local(keys, out.decoder);
   for (JsonKeys* level : {&outer, &keys})
     out.element_type = level->text("dtype", level->text("torch_dtype", out.element_type));
+  out.special_ids = read_special_ids(keys, outer);
   keys.ignore({"architectures",
                "transformers_version",
                "use_cache",
                "initializer_range",
                "_name_or_path",
-               "bos_token_id",
-               "eos_token_id",
-               "pad_token_id",
                "pretraining_tp",
                "attention_dropout",
                "max_window_layers",

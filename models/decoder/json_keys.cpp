@@ -10,12 +10,22 @@ const JsonKeys::Json* JsonKeys::find(const std::string& key, bool optional) {
   return there ? &*found : nullptr;
 }
 
+const JsonKeys::Json* JsonKeys::find_number(const std::string& key, bool optional) {
+  if (is_null(key)) throw error(key, "is null: give a number, or leave the key out");
+  return find(key, optional);
+}
+
+bool JsonKeys::is_null(const std::string& key) {
+  asked_.insert(key);
+  return object_.contains(key) && object_[key].is_null();
+}
+
 bool JsonKeys::has(const std::string& key) {
   return find(key, true) != nullptr;
 }
 
 int64_t JsonKeys::integer(const std::string& key, std::optional<int64_t> otherwise) {
-  const Json* value = find(key, otherwise.has_value());
+  const Json* value = find_number(key, otherwise.has_value());
   if (!value) return *otherwise;
   const bool fits =
       value->is_number_integer() && (!value->is_number_unsigned() || value->get<uint64_t>() <= uint64_t(INT64_MAX));
@@ -30,7 +40,7 @@ int64_t JsonKeys::size(const std::string& key, int64_t most, std::optional<int64
 }
 
 double JsonKeys::real(const std::string& key, std::optional<double> otherwise) {
-  const Json* value = find(key, otherwise.has_value());
+  const Json* value = find_number(key, otherwise.has_value());
   if (!value) return *otherwise;
   if (!value->is_number()) throw error(key, "must be a number, not {}", io::excerpt(*value));
   return value->get<double>();
@@ -38,7 +48,7 @@ double JsonKeys::real(const std::string& key, std::optional<double> otherwise) {
 
 bool JsonKeys::flag(const std::string& key, std::optional<bool> otherwise) {
   const Json* value = find(key, otherwise.has_value());
-  if (!value) return *otherwise;
+  if (!value) return is_null(key) ? false : *otherwise;
   if (!value->is_boolean()) throw error(key, "must be true or false, not {}", io::excerpt(*value));
   return value->get<bool>();
 }
@@ -59,6 +69,18 @@ std::vector<std::string> JsonKeys::texts(const std::string& key) {
     texts.push_back(item.get<std::string>());
   }
   return texts;
+}
+
+std::vector<int64_t> JsonKeys::ids(const std::string& key, int64_t most) {
+  const Json* value = find(key, true);
+  std::vector<int64_t> ids;
+  if (!value) return ids;
+  for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > uint64_t(most))
+      throw error(key, "must be ids from 0 to {}; {} is none", most, io::excerpt(id));
+    ids.push_back(id.get<int64_t>());
+  }
+  return ids;
 }
 
 JsonKeys JsonKeys::section(const std::string& key) {

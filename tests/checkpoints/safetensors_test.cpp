@@ -64,14 +64,38 @@ TEST_F(Safetensors, TypesRoundToNearestEven) {  // CASES R80
                              {1 + 0x1p-7f, 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, -0.f, 65504, 65504, inf, 0x1p-24f, 0, 0x1p-23f,
                               0x1p-14f - 0x1p-24f, 2048, 0, inf}}};
   for (const Expected& expected : cases) {
-    const std::string path = folder / std::string(name_of(expected.type));
-    io::create_directories(path);
-    write_model({{"x", {2, 7}}}, [&](size_t) { return values; }, {.folder = path, .type = expected.type});
-    const std::vector<float> back = read(path, "x");
+    std::string bytes;
+    append_bytes(bytes, values, expected.type);
+    std::vector<float> back(values.size());
+    to_float(back, bytes.data(), expected.type);
     for (size_t i = 0; i < values.size(); ++i)
       EXPECT_EQ(std::bit_cast<uint32_t>(back[i]), std::bit_cast<uint32_t>(expected.values[i]))
           << name_of(expected.type) << " of " << values[i] << " is " << back[i];
   }
+}
+
+// What would become infinite is refused, and leaves no file; what is infinite stays it.
+TEST_F(Safetensors, TypesTooSmallAreRefused) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto written = [&](float value, Element type) {
+    const std::string path = folder / fmt::format("{}-{}", value, name_of(type));
+    io::create_directories(path);
+    const std::string message = io::message_of([&] {
+      write_model({{"x", {3}}}, [&](size_t) { return std::vector{1.f, value, -inf}; }, {.folder = path, .type = type});
+    });
+    EXPECT_EQ(message.empty(), std::filesystem::exists(path + "/model.safetensors"));
+    if (message.empty()) {
+      EXPECT_EQ(read(path, "x")[2], -inf);
+    }
+    return message;
+  };
+  EXPECT_EQ(written(65519, Element::f16), "");
+  EXPECT_THAT(written(65520, Element::f16), HasSubstr("x holds 65520, which F16 has no number for"));
+  EXPECT_THAT(written(-1e5f, Element::f16), HasSubstr("x holds -100000"));
+  EXPECT_EQ(written(3e38f, Element::bf16), "");
+  EXPECT_THAT(written(3.4e38f, Element::bf16), HasSubstr("which BF16 has no number for"));
+  EXPECT_EQ(written(3.4e38f, Element::f32), "");
+  EXPECT_EQ(written(inf, Element::f16), "");
 }
 
 TEST_F(Safetensors, EveryHalfComesBack) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "checkpoints/safetensors/model_files.h"
 #include "checkpoints/safetensors/writer.h"
@@ -232,6 +233,32 @@ TEST_F(Convert, GeneratesWithTheModelsTokenizer) {
             expected + "\n");
 }
 
+// bos, all of eos, and pad: there, back, and where generation ends.
+TEST_F(Convert, KeepsSpecialIds) {
+  std::vector<int> every(320);
+  std::iota(every.begin(), every.end(), 0);
+  const std::string model = model_with(weights_of(kFamilies + "qwen3"), "special", [&](json& c) {
+    c["bos_token_id"] = 1;
+    c["eos_token_id"] = {0, 106};
+    c["pad_token_id"] = 7;
+  });
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    fs::copy(kFamilies + "qwen3/" + name, folder / "special");
+  convert(model + " " + (folder / "special.h5"));
+  convert((folder / "special.h5") + " " + (folder / "back"));
+  const json back = json::parse(std::ifstream(folder / "back/config.json"));
+  EXPECT_EQ(back["bos_token_id"], 1);
+  EXPECT_EQ(back["eos_token_id"], (json{0, 106}));
+  EXPECT_EQ(back["pad_token_id"], 7);
+  const std::string generate = "generate " + (folder / "special.h5") + " --tokens 5 --prompt norm ";
+  EXPECT_NE(keel(generate).output, "norm\n");
+  EXPECT_EQ(keel(generate + fmt::format("'data.special_ids.eos=[{}]'", fmt::join(every, ","))).output, "norm\n");
+  // Longer than the model sees: said, not only done.
+  EXPECT_THAT(
+      keel("generate " + (folder / "special.h5") + " --prompt 'the norm of a query' data.sequence_length=2").output,
+      HasSubstr("tokens, and the model sees 2"));
+}
+
 TEST_F(Convert, GeneratesWithinTheModelsVocabulary) {
   convert(kFamilies + "qwen3 " + (folder / "model.h5"));
   const std::string generate = "generate " + (folder / "model.h5") + " --tokens 3 --prompt norm ";
@@ -282,6 +309,10 @@ schedule: {warmup_steps: 0}
   EXPECT_THAT(exported("bytes", ""), HasSubstr("no tokenizer goes along: its ids are bytes"));
   EXPECT_THAT(exported("pieces", "--sentencepiece 320"), HasSubstr("with its tokenizer"));
   EXPECT_EQ(read(folder / "pieces/tokenizer.model"), read(folder / "corpus.model"));
+  const json pieces = json::parse(read(folder / "pieces/tokenizer_config.json"));
+  EXPECT_EQ(pieces, json::parse(R"({"tokenizer_class": "LlamaTokenizer", "bos_token": null, "eos_token": "</s>",
+                                    "unk_token": "<unk>", "add_bos_token": false, "add_eos_token": false,
+                                    "add_prefix_space": false, "legacy": false})"));
   EXPECT_THAT(exported("given", "--model " KEEL_GOLDEN "/tokenizers/llama3/tokenizer.json"),
               HasSubstr("with its tokenizer"));
   EXPECT_EQ(json::parse(read(folder / "given/tokenizer_config.json"))["eos_token"], "<|end|>");
@@ -301,6 +332,13 @@ TEST_F(Convert, ExportsHalfTypes) {
       ASSERT_EQ(rounded.at(name).values[i], float(bf16(weight.values[i]))) << name;
   EXPECT_TRUE(rounded == weights_of(folder / "again"));
   EXPECT_THAT(keel("inspect --config " + (folder / "b.h5")).output, HasSubstr("precision: bf16"));
+  Weights large = weights_of(kFamilies + "qwen3");
+  large.at("model.layers.1.mlp.up_proj.weight").values[5] = 1e5f;
+  convert(model_with(large, "large") + " " + (folder / "large.h5"));
+  const Ended ended = keel("convert " + (folder / "large.h5") + " " + (folder / "fp16") + " --type fp16");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.output, HasSubstr("model.layers.1.mlp.up_proj.weight holds 100000, which F16 has no number for"));
+  EXPECT_FALSE(fs::exists(folder / "fp16/model.safetensors"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "framework/io/files.h"
 #include "launch/common/run_setup.h"
+#include "models/decoder/essence.h"
 #include "models/decoder/hugging_face.h"
 
 namespace keel {
@@ -72,6 +73,9 @@ TEST(FamilyConfigs, AreThePublishedBlocks) {
     expect_same(tree(read_full_config(kFolder + name + ".yaml", {}).model), tree(published.decoder), name);
     EXPECT_TRUE(published.unread.empty()) << name << ": " << published.unread.front();
     EXPECT_EQ(models::Decoder(published.decoder).cost(1).parameters, count) << name;
+    // What checkpoint.weights_from compares: these configs train on from the imported models.
+    const FullConfig ours = read_full_config(kFolder + name + ".yaml", {});
+    EXPECT_TRUE(models::differences_of_functions(published.decoder, ours.model).empty()) << name;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "framework/base/text.h"
 #include "launch/plan/plan_layout.h"
+#include "models/decoder/parallelize.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -68,7 +69,8 @@ TEST_F(Plan, CountsOfASmallModel) {
                      .network_rate = 1e9,
                      .ranks_per_host = 8};
   const LayoutPlan whole = plan_layout(config, device, 1, 1), cut = plan_layout(config, device, 2, 2);
-  const double parameters = double(models::Decoder(config.model).cost(32).parameters);
+  const double padding = 2.0 * (320 - 257) * 32;  // of both tables, which is in memory and is no parameter
+  const double parameters = double(models::Decoder(config.model).cost(32).parameters) + padding;
   EXPECT_NEAR(whole.memory.weights, 4 * parameters, 4 * 64);
   EXPECT_EQ(whole.memory.moments, 2 * whole.memory.weights);
   EXPECT_EQ(whole.tensor_bytes, 0);
@@ -94,6 +96,48 @@ TEST_F(Plan, CountsOfASmallModel) {
   device.memory_bytes = 1e3;
   EXPECT_FALSE(plan_layout(config, device, 1, 1).fits());
   EXPECT_THAT(plan_layout(config, device, 3, 1).refused, HasSubstr("3 ranks do not divide 4 heads"));
+}
+
+// A ring sends 2 (R - 1) / R of what R ranks sum: with one KV head on four ranks the gradients of k, v and its gains,
+// and those of gains that all heads share, once a step, of what a data rank updates.
+TEST_F(Plan, CountsTheSumsOfSharedGradients) {
+  const auto bytes = [&](int64_t data, std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"model.vocab=257", "batch.micro_sequences=1"});
+    const FullConfig config = read_full_config((directory_ / "run.yaml").string(), overrides);
+    return plan_layout(config, DeviceSheet{.memory_bytes = 1e12, .ranks_per_host = 8}, 4, data).tensor_bytes;
+  };
+  const double all = bytes(1, {"model.attention.kv_heads=4"});
+  const double ring = 2 * 0.75 * 4 * 2;  // bytes sent of an element of each of two layers
+  EXPECT_EQ(bytes(1, {"model.attention.kv_heads=1"}) - all, ring * (2 * 8 * 32 + 8));
+  EXPECT_EQ(bytes(1, {"model.attention.kv_heads=4", "model.attention.qk_norm.weight=shared"}) - all, ring * 2 * 8);
+  EXPECT_EQ(bytes(2, {"model.attention.kv_heads=1"}) - all / 2, ring * (2 * 8 * 32 + 8) / 2);
+}
+
+// A rank's own, where KV heads are copied: not a share of the whole.
+TEST_F(Plan, PacksTheWeightsOfARank) {
+  const auto own = [&](int64_t kv_heads, int64_t tensor) {
+    const std::vector<std::string> overrides = {"model.vocab=257",
+                                                fmt::format("model.attention.kv_heads={}", kv_heads)};
+    const FullConfig config = read_full_config((directory_ / "run.yaml").string(), overrides);
+    models::Decoder decoder(config.model);
+    models::parallelize(decoder, int(tensor));
+    decoder.parameters().allocate({.device = {DeviceKind::meta}, .tensor = {0, int(tensor)}});
+    return decoder.cost(1).own_product_parameters;
+  };
+  EXPECT_EQ(own(4, 1), 4 * own(4, 4));
+  EXPECT_EQ(own(1, 4), own(4, 4)) << "a KV head on each of four ranks, the same or another";
+}
+
+// Two ranks of a machine have half of it each, also of the rates that are measured.
+TEST_F(Plan, RanksShareTheMachine) {
+  const DeviceSheet machine{.memory_bytes = 8, .bf16_rate = 6, .fp32_rate = 4, .memory_rate = 2};
+  const DeviceSheet half = shared_by(2, machine);
+  EXPECT_EQ(half.memory_bytes, 4);
+  EXPECT_EQ(half.bf16_rate, 3);
+  EXPECT_EQ(half.fp32_rate, 2);
+  EXPECT_EQ(half.memory_rate, 1);
+  EXPECT_EQ(half.ranks_per_host, 2);
+  EXPECT_EQ(device_sheet("cpu", 2).memory_rate, device_sheet("cpu", 1).memory_rate / 2);
 }
 
 // Logits exist a chunk at a time: activations of large micro-batches grow by less than those of small ones.

@@ -31,7 +31,12 @@ TEST_F(Retrofit, PutsQkNormIn) {
   succeed(std::string(kBaseline) + "train.steps=60");
   const std::string base = checkpoint("base", 60);
   succeed("convert --retrofit qk_norm=rms --data corpus-valid " + base + " fitted.h5");
-  EXPECT_NEAR(loss_of("fitted.h5"), loss_of(base), 0.15 * loss_of(base));
+  const double fitted = loss_of("fitted.h5");
+  EXPECT_NEAR(fitted, loss_of(base), 0.15 * loss_of(base));
+  // Of long texts some rows are looked at.
+  const Ended many = keel("convert --retrofit qk_norm=rms --data corpus --sequences 1000 " + base + " many.h5");
+  EXPECT_THAT(many.output, ::testing::ContainsRegex("calibrated on [34][0-9][0-9][0-9] of 32000 rows of each head"));
+  EXPECT_NEAR(loss_of("many.h5"), fitted, 0.02 * fitted);
   const std::string go_on = "train run.yaml optimizer.lr=1e-2 checkpoint.resume=fitted.h5 train.steps=70 ";
   succeed(go_on + "name=one");
   const Ended two = keel(go_on + "name=two parallel.tensor=2", 2);
@@ -50,6 +55,21 @@ TEST_F(Retrofit, PutsQkNormIn) {
   EXPECT_THAT(keel("convert --retrofit qk_norm=rms fitted.h5 again.h5").output, HasSubstr("has QK-Norm already"));
   EXPECT_THAT(keel("convert --retrofit qk_norm=none fitted.h5 out.h5").output, HasSubstr("cannot be taken out"));
   EXPECT_THAT(keel("convert --retrofit qk_norm=l2 " + base + " out.h5").output, HasSubstr("qk_norm=rms is known"));
+}
+
+TEST_F(Retrofit, LeavesGainsAsTheyBeginWhereAsked) {
+  succeed(std::string(kBaseline) + "train.steps=10");
+  const Ended ended =
+      keel("convert --retrofit qk_norm=rms --uncalibrated --data corpus-valid " + checkpoint("base", 10) + " raw.h5");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, ::testing::Not(HasSubstr("calibrated on")));
+  io::IoThread io;
+  const std::string path = (directory_ / "raw.h5").string();
+  for (const char* name : {"q_norm", "k_norm", "logit_scale"}) {
+    const std::string parameter = fmt::format("blocks.1.attention.{}.weight", name);
+    EXPECT_THAT(checkpoints::read_weights(io, path, {parameter}).at(parameter), ::testing::Each(1.f)) << name;
+  }
+  EXPECT_TRUE(std::isfinite(loss_of("raw.h5")));
 }
 
 // A rotation that multiplies, and a scale that was learned, do so before and after.
@@ -91,9 +111,22 @@ TEST_F(Retrofit, BeginsWithWeights) {
       weights);
   EXPECT_NEAR(loss_of(checkpoint("second", 1)), loss_of(weights), 1e-4);
   EXPECT_THAT(metric("second", "step"), ::testing::Contains(1));
-  const Ended other = keel("train run.yaml name=third model.rope.theta=500 checkpoint.weights_from=" + weights);
+  // The same function: numbers where defaults were meant, and keys that say how weights begin and are trained.
+  succeed(
+      "train run.yaml name=third optimizer.lr=1e-20 train.steps=1 schedule.warmup_steps=0 model.attention.head_dim=8 "
+      "model.attention.logit_scale.kind=per_head model.attention.logit_scale.init=0.35355339059327373 "
+      "model.positions.max_positions=77 model.rope.local_theta=auto model.norm.weight_decay=true model.residual=bf16 "
+      "model.init.std=0.5 'model.layer_pattern=[global, global]' checkpoint.weights_from=" +
+      weights);
+  EXPECT_NEAR(loss_of(checkpoint("third", 1)), loss_of(weights), 1e-4);
+  const Ended other = keel(
+      "train run.yaml name=fourth model.rope.theta=500 model.attention.logit_scale.init=0.5 checkpoint.weights_from=" +
+      weights);
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.output, HasSubstr("model.rope.theta"));
+  EXPECT_THAT(other.output, HasSubstr("model.attention.logit_scale.init: the weights of " + weights +
+                                      " are of another model: there it is 0.35355338"));
+  EXPECT_THAT(other.output, HasSubstr("here 0.5; differing as well: model.rope.theta"));
+  EXPECT_THAT(other.output, ::testing::Not(HasSubstr("resume")));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_P(ByteLevelBpe, IdsAreTheOriginals) {
   EXPECT_EQ(tokenizer->end_of_document(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ByteLevelBpe, ::testing::Values("gpt2", "llama3", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(All, ByteLevelBpe, ::testing::Values("gpt2", "llama3", "qwen3", "olmo2"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ByteLevelBpeText, KeepsEveryByte) {
@@ -89,6 +89,30 @@ TEST(ByteLevelBpeText, RefusesOtherTokenizers) {
   EXPECT_THAT(refusal([](json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }), HasSubstr("Metaspace"));
   EXPECT_THAT(refusal([](json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }),
               HasSubstr("pattern '(a' is not understood"));
+  const auto split = [](json& j) -> json& { return j["pre_tokenizer"]["pretokenizers"][0]; };
+  EXPECT_THAT(refusal([&](json& j) { split(j)["behavior"] = "Removed"; }), HasSubstr("inverted Removed are known"));
+  EXPECT_THAT(refusal([&](json& j) { split(j)["invert"] = true; }), HasSubstr("inverted Removed are known"));
+  EXPECT_THAT(refusal([](json& j) {
+                std::swap(j["pre_tokenizer"]["pretokenizers"][0], j["pre_tokenizer"]["pretokenizers"][1]);
+              }),
+              HasSubstr("a Split behind ByteLevel"));
+  EXPECT_THAT(refusal([](json& j) { j["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = true; }),
+              HasSubstr("a space before every piece"));
+  EXPECT_THAT(refusal([](json& j) { j["added_tokens"][1]["normalized"] = true; }),
+              HasSubstr("\"<|start|>\" is looked for in normalized text"));
+  EXPECT_EQ(refusal([](json& j) {
+              j["added_tokens"][1]["normalized"] = true;
+              j["normalizer"] = nullptr;
+            }),
+            "accepted");
+  EXPECT_THAT(refusal([](json& j) {
+                j["post_processor"] = {{"type", "BertProcessing"}};
+              }),
+              HasSubstr("the post-processor BertProcessing is not known"));
+  EXPECT_EQ(refusal([](json& j) {
+              j["post_processor"] = {{"type", "Sequence"}, {"processors", {{{"type", "ByteLevel"}}}}};
+            }),
+            "accepted");
   EXPECT_THAT(refusal([](json& j) { j["model"]["vocab"].erase("a"); }), HasSubstr("no symbol for byte 97"));
   EXPECT_THAT(refusal([](json& j) { j["model"]["merges"][0] = "a zzz"; }), HasSubstr("zzz"));
   EXPECT_THAT(refusal([](json& j) {

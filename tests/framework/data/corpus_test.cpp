@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sentencepiece_trainer.h>
 
 #include <cmath>
 #include <random>
@@ -70,6 +71,42 @@ TEST(Corpus, EveryDocumentIsFollowedByItsEnd) {
   ASSERT_TRUE(file.notes());
   EXPECT_EQ(file.notes()->bytes, 8);
   EXPECT_EQ(file.notes()->vocabulary, 257);
+}
+
+// Tokenizers that put a space in front of a text put none within one: long documents come in pieces of 1 KiB here.
+TEST(Corpus, PiecesGiveTheIdsOfTheWholeText) {
+  TemporaryFolder folder;
+  const std::string text = numbered_lines(2000);
+  write_bytes(folder / "text.txt", text);
+  ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"input", folder / "text.txt"},
+                                                          {"model_prefix", folder / "dummy"},
+                                                          {"model_type", "bpe"},
+                                                          {"vocab_size", "320"},
+                                                          {"byte_fallback", "true"},
+                                                          {"normalization_rule_name", "identity"},
+                                                          {"remove_extra_whitespaces", "false"},
+                                                          {"minloglevel", "2"}})
+                  .ok());
+  for (const std::string& model :
+       {folder / "dummy.model", std::string(KEEL_GOLDEN "/tokenizers/gpt2/tokenizer.json")}) {
+    make({.texts = {folder / "text.txt"}, .prefix = folder / "out", .valid = 0.03, .model = model});
+    const TokenFile file(folder / "out");
+    const auto tokenizer = tokenizer_of(file.notes().value());
+    ASSERT_GT(file.documents(), 1);
+    for (int64_t d = 0; d < file.documents(); ++d) {
+      std::vector<int32_t> ids(size_t(file.document_start(d + 1) - file.document_start(d))), whole;
+      file.read(file.document_start(d), ids);
+      std::string document;
+      tokenizer->decode(ids, document);
+      ASSERT_EQ(document[0], ' ');
+      document.erase(0, 1);
+      ASSERT_NE(text.find(document), text.npos) << model << ": document " << d << " of " << document.size();
+      tokenizer->begin_document(whole);
+      tokenizer->encode(document, whole);
+      whole.push_back(tokenizer->end_of_document());
+      EXPECT_EQ(ids, whole) << model;
+    }
+  }
 }
 
 TEST(HeldOut, TakesOnePieceOfEveryStretch) {

@@ -21,12 +21,12 @@ constexpr int64_t T = 24, H = 4, G = 2, d = 8;
 class Calibration : public ::testing::Test {
  protected:
   // `spread`: of the logarithm of a row's length.
-  void fill(double spread) {
+  void fill(double spread, int text = 0) {
     for (const auto& [tensor, heads, name] : {std::tuple(&q_, H, "q"), std::tuple(&k_, G, "k")})
       for (int64_t row = 0; row < T * heads; ++row) {
         float* x = tensor->tensor.as<float>() + row * d;
         const auto noise = [&](int64_t i) {
-          return inverse_normal(uniform(key_of(3, name), uint64_t(row * (d + 1) + i)));
+          return inverse_normal(uniform(key_of(uint64_t(3 + text), name), uint64_t(row * (d + 1) + i)));
         };
         double square = 0;
         for (int64_t i = 0; i < d; ++i) square += noise(i) * noise(i);
@@ -34,8 +34,8 @@ class Calibration : public ::testing::Test {
         for (int64_t i = 0; i < d; ++i) x[i] = float(length * noise(i) / std::sqrt(square) * (i % 2 ? 1.5 : 1));
       }
   }
-  CalibratedGains calibrated(int passes, const std::vector<float>& scale = {}) {
-    QkCalibration calibration(config_, 0, scale);
+  CalibratedGains calibrated(int passes) {
+    QkCalibration calibration(config_, 0);
     for (int pass = 0; pass < passes; ++pass) {
       calibration.add(q_, k_, {}, {1, T});
       calibration.improve();
@@ -185,6 +185,61 @@ TEST_F(Calibration, ComesCloserThanOneFactor) {
       EXPECT_GT(divergence(moved), best.divergence) << pair << " by " << factor;
     }
   for (int64_t i = 0; i < d / 2; ++i) EXPECT_EQ(best.q[size_t(i)], best.q[size_t(i + d / 2)]) << "within a pair";
+}
+
+// Of 64 texts, each fourth row: gains for all of them all but as close.
+TEST_F(Calibration, LooksAtSomeRows) {
+  constexpr int kTexts = 64;
+  std::vector<std::pair<std::vector<float>, std::vector<float>>> texts;
+  for (int text = 0; text < kTexts; ++text) {
+    fill(0.4, text);
+    const float *q = q_.tensor.as<float>(), *k = k_.tensor.as<float>();
+    texts.emplace_back(std::vector<float>(q, q + T * H * d), std::vector<float>(k, k + T * G * d));
+  }
+  const auto each = [&](auto&& use) {
+    for (const auto& [q, k] : texts) {
+      std::copy(q.begin(), q.end(), q_.tensor.as<float>());
+      std::copy(k.begin(), k.end(), k_.tensor.as<float>());
+      use();
+    }
+  };
+  const auto of_all = [&](int64_t every, int64_t rows) {
+    QkCalibration calibration(config_, 0, {}, every);
+    for (int pass = 0; pass < 9; ++pass) {
+      each([&] { calibration.add(q_, k_, {}, {1, T}); });
+      calibration.improve();
+    }
+    EXPECT_EQ(calibration.rows_of_a_pass(), rows);
+    const CalibratedGains gains = calibration.gains();
+    double sum = 0;
+    each([&] { sum += divergence(gains) / kTexts; });
+    if (every == 1) {
+      EXPECT_NEAR(gains.divergence, sum, 1e-5 * sum);
+    }
+    return sum;
+  };
+  const double all = of_all(1, kTexts * T), quarter = of_all(4, kTexts * T / 4);
+  EXPECT_GT(all, 0.01);
+  EXPECT_NEAR(quarter, all, 0.1 * all);
+}
+
+// A head whose keys or queries are all zero attends evenly with any gains; those it gets are numbers.
+TEST_F(Calibration, DeadHeads) {
+  fill(0.4);
+  for (int64_t t = 0; t < T; ++t) {
+    std::fill_n(k_.tensor.as<float>() + t * G * d, d, 0.f);            // of the first two heads
+    std::fill_n(q_.tensor.as<float>() + (t * H + H - 1) * d, d, 0.f);  // the last
+  }
+  const CalibratedGains gains = calibrated(9);
+  for (const std::vector<float>* values : {&gains.q, &gains.k, &gains.scale})
+    for (float value : *values) ASSERT_TRUE(std::isfinite(value));
+  for (int64_t i = 0; i < d; ++i) {
+    EXPECT_EQ(gains.k[size_t(i)], 1);
+    EXPECT_EQ(gains.q[size_t(i)], 1);
+    EXPECT_EQ(gains.q[size_t((H - 1) * d + i)], 1);
+  }
+  EXPECT_EQ(gains.scale[0], 1);
+  EXPECT_TRUE(std::isfinite(gains.divergence));
 }
 
 }  // namespace
