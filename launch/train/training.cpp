@@ -29,6 +29,7 @@
 #include "launch/common/environment.h"
 #include "launch/common/loaded_model.h"
 #include "launch/common/run_tokenizer.h"
+#include "launch/train/run_endings.h"
 #include "launch/train/sample_hook.h"
 #include "launch/train/stop_signal.h"
 #include "launch/train/train_options.h"
@@ -121,11 +122,9 @@ class TrainingRun {
   std::optional<std::string> find(checkpoints::CheckpointHook& checkpoint);
   void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
+  train::Note note_in(train::RunFilesHook& files);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
-  void tell_rollback(const checkpoints::Rollback& rollback, const train::TroubledSteps& troubled,
-                     train::RunFilesHook& files);
   void finish_files(double limit_seconds);
-  void tell_spikes(train::RunFilesHook& files);
   void tell_ending(const train::Ending& ending, int64_t step);
   void take_weights(const std::string& path);
 
@@ -217,7 +216,7 @@ int64_t TrainingRun::memory_bytes() {
 
 train::StabilityOptions TrainingRun::options_of_stability(train::RunFilesHook& files) {
   train::StabilityOptions options = stability_options(config_.run.stability);
-  options.note = [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); };
+  options.note = note_in(files);
   options.ladder.may_roll_back = [this](int64_t step) {
     return !config_.run.checkpoint.weights_only && session_.recovery.may_roll_back(step);
   };
@@ -247,7 +246,7 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
       .compare_configs = [this](const std::string& stored) { return changes_since(stored, config_); },
       .resume_of = stored_resume,
       .compare_environments = [this](const std::string& stored) { return environment_changes(stored, environment_); },
-      .note = [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); }};
+      .note = note_in(files)};
 }
 
 train::TraceOptions TrainingRun::trace_options() const {
@@ -306,48 +305,22 @@ void TrainingRun::note(train::RunFilesHook& files, const std::string& kind, cons
   session_.command->tell(event);
 }
 
+train::Note TrainingRun::note_in(train::RunFilesHook& files) {
+  return [this, &files](const std::string& kind, const io::Json& fields) { note(files, kind, fields); };
+}
+
 void TrainingRun::roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files) {
   const checkpoints::Rollback rollback = session_.recovery.roll_back(troubled);
   session_.rollback = rollback;
-  world_.do_on_rank_0([&] { tell_rollback(rollback, troubled, files); });
-}
-
-void TrainingRun::tell_rollback(const checkpoints::Rollback& rollback, const train::TroubledSteps& troubled,
-                                train::RunFilesHook& files) {
-  const std::string to = rollback.files.empty() ? "the beginning" : rollback.files.back();
-  io::Json fields = {{"step", troubled.last_step},  {"first_step", troubled.first_step},
-                     {"reason", troubled.reason},   {"to", to},
-                     {"rollbacks", rollback.count}, {"fallbacks_taken", session_.recovery.fallbacks_taken()}};
-  // The lines of these steps go with them.
-  fields["largest_logit"] = lab::largest_logit(lab::read_steps(directory_), rollback.step);
-  if (rollback.left_out) fields["left_out"] = {rollback.left_out->begin, rollback.left_out->end};
-  fields["lasting"] = true;
-  note(files, rollback.next_fallback ? "fallback" : "rolled_back", fields);
-  log::warning("steps {} to {} are given up ({}): going back to {}{}{}", troubled.first_step, troubled.last_step,
-               troubled.reason, to,
-               rollback.next_fallback ? fmt::format(", with fallback {}", session_.recovery.fallbacks_taken()) : "",
-               rollback.left_out
-                   ? fmt::format(", without samples {} to {}", rollback.left_out->begin, rollback.left_out->end - 1)
-                   : "");
+  world_.do_on_rank_0([&] {
+    tell_rollback({directory_, note_in(files)}, rollback, troubled, session_.recovery.fallbacks_taken());
+  });
 }
 
 // What is queued comes first, so that its last row is on the disk, or all ranks learn that the disk does not answer.
 void TrainingRun::finish_files(double limit_seconds) {
   checkpoints::run_within(limit_seconds, io_, "writing the last rows of " + directory_ + "/telemetry.h5",
                           [](io::IoContext&) {});
-}
-
-void TrainingRun::tell_spikes(train::RunFilesHook& files) {
-  const lab::RunRecord record = lab::read_steps(directory_);
-  const lab::SpikeScores scores = lab::spike_scores(record.steps);
-  log::info("spike score: loss {}, gradient norm {} (7 deviations of 1,000 steps)", lab::text_of_share(scores.loss_7),
-            lab::text_of_share(scores.gradient_7));
-  note(files, "spike_score",
-       {{"values", record.steps.size()},
-        {"loss_7_of_1000", scores.loss_7},
-        {"loss_6_of_128", scores.loss_6},
-        {"gradient_norm_7_of_1000", scores.gradient_7},
-        {"gradient_norm_6_of_128", scores.gradient_6}});
 }
 
 void TrainingRun::tell_ending(const train::Ending& ending, int64_t step) {
@@ -476,7 +449,7 @@ std::optional<train::Ending> TrainingRun::run() {
     roll_back(parts.stability.troubled(), parts.files);
     return std::nullopt;
   }
-  world_.do_on_rank_0([&] { tell_spikes(parts.files); });
+  world_.do_on_rank_0([&] { tell_spikes({directory_, note_in(parts.files)}); });
   parts.files.note("memory", {{"peak_resident_bytes", peak_resident_bytes()}});
   tell_ending(ending, parts.trainer.progress().step);
   return ending;
