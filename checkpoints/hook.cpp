@@ -1,6 +1,7 @@
 #include "checkpoints/hook.h"
 
 #include <chrono>
+#include <filesystem>
 
 #include "checkpoints/agreement.h"
 #include "framework/base/clock.h"
@@ -27,6 +28,13 @@ bool CheckpointHook::is_own(const std::string& path) const {
   return comm::all_reduce_value(parts_.world, int64_t(inside), comm::Reduction::max) != 0;
 }
 
+bool CheckpointHook::is_newest(const std::string& path) const {
+  std::error_code absent;
+  const bool here =
+      parts_.world.rank() == 0 && std::filesystem::equivalent(complete_files(options_.directory).back(), path, absent);
+  return comm::all_reduce_value(parts_.world, int64_t(here), comm::Reduction::max) != 0;
+}
+
 std::optional<std::string> CheckpointHook::find(const std::string& resume) {
   const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
@@ -41,6 +49,7 @@ std::optional<std::string> CheckpointHook::find(const std::string& resume) {
   }
   if (!own) return resume;
   const bool goes_back = is_own(resume);
+  if (goes_back && is_newest(resume)) return resume;
   const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
   if (goes_back && !(latest && went_on_from(resume, *latest))) return resume;
   log::info("this run {} {} and has checkpoints of its own since: the newest is gone on from",

@@ -97,6 +97,8 @@ class CheckpointHook : public train::Hook {
   bool has_own();
   // Whether the file lies in this run's own directory, as rank 0 sees it. Collective.
   bool is_own(const std::string& path) const;
+  // Whether it is the last of them, where there are any. Collective.
+  bool is_newest(const std::string& path) const;
   // Whether the run that saved this file had been told to go on from `resume`. Collective.
   bool went_on_from(const std::string& resume, const std::string& path);
   void check_probe(const RunState& stored, const std::string& path);
