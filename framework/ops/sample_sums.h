@@ -6,7 +6,10 @@
 
 namespace keel::ops {
 
-// sums [4] fp32 += elements, those with |x| > outlier, sum of x^2, sum of x^4. x dense, fp32 or bf16.
+// Of which fourth powers are summed: they stay within fp32 from |x| of 1e-4 to 1e13.
+constexpr double kOfFourthPowers = 0x1p-16;
+// sums [4] fp32 += elements, those with |x| > outlier, sum of x^2, sum of (x * kOfFourthPowers)^4. x dense, fp32 or
+// bf16.
 void add_moments(Tensor sums, ConstTensor x, float outlier);
 
 // Queries and keys of the first sequence: the queries of rows i * T / queries - 1, i = 1 ... queries, each with the

@@ -50,7 +50,8 @@ void add_moments(Tensor sums, ConstTensor x, float outlier) {
     }
   });
   float* to = sums.as<float>();
-  for (double part : {double(x.elements()), outliers, squares, fourth_powers}) *to++ += float(part);
+  const double scale = std::pow(kOfFourthPowers, 4);
+  for (double part : {double(x.elements()), outliers, squares, fourth_powers * scale}) *to++ += float(part);
 }
 
 void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) {

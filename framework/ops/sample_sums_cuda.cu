@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
   sums[0] += elements;
   sums[1] += float(own.outliers);
   sums[2] += float(own.squares);
-  sums[3] += float(own.fourth_powers);
+  sums[3] += float(own.fourth_powers * (kOfFourthPowers * kOfFourthPowers * kOfFourthPowers * kOfFourthPowers));
 }
 
 struct Sample {

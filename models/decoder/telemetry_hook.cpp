@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/ops/sample_sums.h"
 #include "framework/tensor/copy.h"
 
 namespace keel::models {
@@ -119,7 +120,8 @@ void TelemetryHook::record_stream(int64_t step) {
   for (int64_t layer = 0; layer < layers_; ++layer) {
     const float* sums = &whole_[size_t(4 * layer)];
     outliers.push_back(sums[1] / sums[0]);
-    kurtosis.push_back(sums[2] > 0 ? sums[0] * sums[3] / (sums[2] * sums[2]) : 0);
+    const double squares = double(sums[2]), of_fourth_powers = squares * ops::kOfFourthPowers * ops::kOfFourthPowers;
+    kurtosis.push_back(squares > 0 ? float(sums[0] * sums[3] / (of_fourth_powers * of_fourth_powers)) : 0);
   }
   arrays_.telemetry("stream_outliers", step, layers_, outliers);
   arrays_.telemetry("stream_kurtosis", step, layers_, kurtosis);

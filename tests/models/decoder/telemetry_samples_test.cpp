@@ -8,6 +8,7 @@
 #include <random>
 
 #include "framework/ops/elementwise.h"
+#include "framework/ops/sample_sums.h"
 #include "tests/support/device.h"
 
 namespace keel::testing {
@@ -51,10 +52,22 @@ TEST_P(Probes, CountsOutliersOfTheStream) {
     for (size_t i = 0; i < size_t(256 * hidden); ++i)
       squares += std::pow(values[i], 2), fourth += std::pow(values[i], 4);
     EXPECT_NEAR(sums[6], 2 * squares, 1e-5 * squares);
-    EXPECT_NEAR(sums[7], 2 * fourth, 1e-5 * fourth);
+    const double scale = std::pow(ops::kOfFourthPowers, 4);
+    EXPECT_NEAR(sums[7], 2 * scale * fourth, 1e-5 * scale * fourth);
     samples.begin_step();
     EXPECT_EQ(host_values(samples.stream_sums())[4], 0);
   }
+}
+
+// A stream that grows without end has a kurtosis as long as it has squares.
+TEST_P(Probes, AHugeStreamHasFourthPowers) {
+  models::TelemetrySamples samples({.layers = 1, .heads = 1, .length = 16, .device = test_device()});
+  const float huge = GetParam() == DType::bf16 ? float(bf16(1e12f)) : 1e12f;
+  samples.begin_step();
+  samples.look_at_stream(0, there(std::vector<float>(256 * 32, huge), {256, 32}));
+  const std::vector<float> sums = host_values(samples.stream_sums());
+  const double squares = double(sums[2]) * ops::kOfFourthPowers * ops::kOfFourthPowers;
+  EXPECT_NEAR(double(sums[0]) * double(sums[3]) / (squares * squares), 1, 1e-5);
 }
 
 TEST_P(Probes, CountsParallelQueriesAndKeys) {
