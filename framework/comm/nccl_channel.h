@@ -139,6 +139,7 @@ class NcclChannel {
 
   const Stream& stream() const { return stream_; }
   NcclFamily& family() { return *family_; }
+  const NcclFamily& family() const { return *family_; }
   std::shared_ptr<NcclFamily> shared_family() { return family_; }
 
   // Ends all with the error that is being handled.
