@@ -26,8 +26,7 @@ class Pieces {
   int64_t used_bytes_ = 0;
 };
 
-// Tiles are of bf16 pairs where the values are and the CPU multiplies pairs, else of fp32. Products of pairs need
-// finite values: 0 * NaN reaches what must not see it. A block that has others is computed by a worker of fp32 tiles.
+// Tiles are of bf16 pairs where the values are bf16 and the CPU multiplies pairs, else of fp32.
 
 // Keys or values of one team, by tiles of kTileKeys.
 template <class Word>
