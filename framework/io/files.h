@@ -51,8 +51,8 @@ class Descriptor {
   int get() const { return descriptor_; }
   const std::string& path() const { return path_; }
   uint64_t size_bytes() const;
-  uint64_t allocated_bytes()
-      const;  // of the disk: less than the size where there are holes, more where room is reserved
+  // Of the disk: less than the size where there are holes, more where room is reserved.
+  uint64_t allocated_bytes() const;
   void write_all(std::string_view bytes);
   void read_at(uint64_t offset, char* bytes, uint64_t count) const;  // all of them
   void truncate(uint64_t size_bytes);
