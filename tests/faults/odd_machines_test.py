@@ -81,8 +81,13 @@ def hang_while_saving(place, library):
     """A rank that hangs while others wait for a save is missed as soon as in a step."""
     process = place.start(place.preloaded(library, "train", "run.yaml", "name=hang", "checkpoint.every=50",
                                     "parallel.time_limit=3s"))
-    runs.expect(runs.wait_for(lambda: place.last_step("hang") >= 90, 60, process, "progress"), place.output())
-    time.sleep(1)  # at step 100 the save of step 50 is still under way
+
+    def waits():  # at a step that is to be saved, for the save before
+        step = place.last_step("hang")
+        time.sleep(1)
+        return step >= 100 and step % 50 == 0 and place.last_step("hang") == step
+
+    runs.expect(runs.wait_for(waits, 60, process, "wait for a save"), place.output())
     os.kill(runs.ranks_of(process)[-1], signal.SIGSTOP)
     code = place.ended(process, 40, "a rank hangs while saving")
     runs.expect(code not in (0, 2) and "waiting for a save" in place.output() and
