@@ -170,7 +170,7 @@ def two_hosts(hosts, place):
         os.kill(hosts.rank_on("keel-b"), signal.SIGSTOP)
 
     output, took_seconds = hosts.interrupted("a rank hangs", hang)
-    runs.expect(LIMIT_seconds <= took_seconds < 3 * LIMIT_seconds, f"missed after {took_seconds:.1f} s: {output}")
+    runs.expect(LIMIT_seconds <= took_seconds < 6 * LIMIT_seconds, f"missed after {took_seconds:.1f} s: {output}")
     for host in HOSTS:
         runs.expect(f"on host {host}: step" in output, f"no rank of {host} says where it stands: {output}")
     runs.expect("without an answer of rank" in output, f"nobody is named: {output}")
@@ -179,13 +179,13 @@ def two_hosts(hosts, place):
 
     output, took_seconds = hosts.interrupted("the link is cut", lambda: ip("-n", "keel-b", "link", "set", "keel-vb", "down"))
     runs.expect("lost communication" in output and HOSTS["keel-b"] in output, f"the host is not named: {output}")
-    runs.expect(took_seconds < LIMIT_seconds, f"the keepalive took {took_seconds:.1f} s")
+    runs.expect(took_seconds < 3 * LIMIT_seconds, f"the keepalive took {took_seconds:.1f} s")
     ip("-n", "keel-b", "link", "set", "keel-vb", "up")
     steps = place.last_step("run") + 5
     hosts.run(steps)
 
     output, took_seconds = hosts.interrupted("a host is killed", lambda: hosts.kill("keel-b"))
-    runs.expect("daemon" in output and took_seconds < LIMIT_seconds, f"mpirun took {took_seconds:.1f} s: {output}")
+    runs.expect("daemon" in output and took_seconds < 3 * LIMIT_seconds, f"mpirun took {took_seconds:.1f} s: {output}")
     steps = place.last_step("run") + 5
     hosts.run(steps)
 
