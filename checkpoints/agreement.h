@@ -36,6 +36,11 @@ inline void together(comm::Communicator& world, const std::function<void()>& f) 
   throw Error(kind, message);
 }
 
+// What rank 0 sees. Collective.
+inline bool rank_0_sees(comm::Communicator& world, const std::function<bool()>& f) {
+  return comm::all_reduce_value(world, int64_t(world.rank() == 0 && f()), comm::Reduction::max) != 0;
+}
+
 // What f throws, with the number of this rank before it and `advice` behind it: for what ranks may see differently.
 inline void naming_rank(const comm::Communicator& world, const std::string& advice, const std::function<void()>& f) {
   try {

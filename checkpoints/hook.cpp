@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "checkpoints/agreement.h"
+#include "checkpoints/writer.h"
 #include "framework/base/clock.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
@@ -12,113 +13,19 @@
 
 namespace keel::checkpoints {
 
-LocalTensors CheckpointHook::tensors() const {
-  return {.parameters = parts_.model.parameters(),
-          .optimizer = &parts_.trainer.optimizer(),
-          .data_replica = !parts_.zero && parts_.mesh.data().rank() != 0};
-}
-
-bool CheckpointHook::has_own() {
-  const bool here = parts_.world.rank() == 0 && !complete_files(options_.directory).empty();
-  return comm::all_reduce_value(parts_.world, int64_t(here), comm::Reduction::max) != 0;
-}
-
-bool CheckpointHook::is_own(const std::string& path) const {
-  const bool inside = parts_.world.rank() == 0 && lies_in(path, options_.directory);
-  return comm::all_reduce_value(parts_.world, int64_t(inside), comm::Reduction::max) != 0;
-}
-
-bool CheckpointHook::is_newest(const std::string& path) const {
-  std::error_code absent;
-  const bool here =
-      parts_.world.rank() == 0 && std::filesystem::equivalent(complete_files(options_.directory).back(), path, absent);
-  return comm::all_reduce_value(parts_.world, int64_t(here), comm::Reduction::max) != 0;
-}
-
-std::optional<std::string> CheckpointHook::find(const std::string& resume) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
-  if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
-  if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
-  const bool own = has_own();
-  if (resume == "none") {
-    if (!own) return std::nullopt;
-    throw input_error(
-        "checkpoint.resume is none, but {} holds checkpoints: give another name, or remove them and "
-        "the run's recovery.json",
-        options_.directory);
-  }
-  if (!own) return resume;
-  const bool goes_back = is_own(resume);
-  if (goes_back && is_newest(resume)) return resume;
-  const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
-  if (goes_back && !(latest && went_on_from(resume, *latest))) return resume;
-  log::info("this run {} {} and has checkpoints of its own since: the newest is gone on from",
-            goes_back ? "went back to" : "began from", resume);
-  return latest;
-}
-
-bool CheckpointHook::went_on_from(const std::string& resume, const std::string& path) {
-  bool same = false;
-  together(parts_.world, [&] {
-    const RunState state = read_contents(parts_.io, path, options_.time_limit_seconds).state;
-    same = options_.resume_of && options_.resume_of(state.config) == resume;
-  });
-  return same;
-}
-
-std::optional<std::string> CheckpointHook::find(const Rollback& rollback, const std::string& resume) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
-  if (const auto found = find_whole(parts_.world, parts_.io, rollback.files, options_.time_limit_seconds)) return found;
-  if (parts_.world.rank() == 0) set_aside_after(options_.directory, 0);
-  if (resume == "auto" || resume == "none" || is_own(resume)) return std::nullopt;
-  return resume;
-}
-
-CheckpointHook::Changes CheckpointHook::load(const std::string& path) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
-  parts_.world.stand_at(0, "loading");
-  confirm_on_all_ranks(parts_.world, path);
-  Changes changes;
-  RunState stored;
-  together(parts_.world, [&] {
-    const Contents contents = read_contents(parts_.io, path, options_.time_limit_seconds);
-    stored = contents.state;
-    changes.config = options_.compare_configs(contents.state.config);
-    if (options_.compare_environments) changes.environment = options_.compare_environments(contents.state.environment);
-    data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
-    read_tensors(parts_.io, path, tensors(), options_.qk_norm, options_.time_limit_seconds);
-    parts_.trainer.progress() = contents.state.progress;
-    parts_.trainer.restore_hooks(nlohmann::json::parse(contents.state.hooks));
-  });
-  parts_.trainer.weights_changed();
-  check_probe(stored, path);
-  const int64_t step = parts_.trainer.progress().step;
-  if (is_own(path)) saved_step_ = step, saved_whole_ = true;
-  if (parts_.world.rank() == 0) set_aside_after(options_.directory, step);
-  return changes;
-}
-
-void CheckpointHook::check_probe(const RunState& state, const std::string& path) {
-  const train::Probe& stored = state.probe;
-  if (stored.empty() || parts_.probe.empty()) return;
-  const double loss = train::probe_loss(parts_.model, stored);
-  const double tolerance = options_.probe_tolerance ? options_.probe_tolerance(state.config) : 1e-4;
-  const bool both_blown = !std::isfinite(loss) && !std::isfinite(stored.loss);
-  const bool same = both_blown || std::abs(loss - stored.loss) <= tolerance * std::abs(stored.loss);
-  const int64_t rank = comm::lowest_rank_where(parts_.world, !same);
-  if (rank == parts_.world.size()) return;
-  throw input_error(
-      "{}: the loaded weights give the loss {:.6f} on the {} tokens stored with them, and gave {:.6f} when they were "
-      "saved (rank {}): this program, its libraries or this machine compute something else",
-      path, comm::all_reduce_value(parts_.world, rank == parts_.world.rank() ? loss : 0.0), stored.tokens.size(),
-      stored.loss, rank);
-}
-
 void CheckpointHook::start(const train::Progress&) {
   if (!options_.background || options_.every == 0) return;
-  LocalTensors saved = tensors();
+  LocalTensors saved = parts_.tensors();
   saved.weights_only = options_.weights_only;
   snapshot_.take(saved);
+}
+
+void CheckpointHook::before_update() {
+  if (!copied_.valid()) return;
+  const auto begin = Clock::now();
+  copied_.wait();
+  copied_ = {};
+  stalled_seconds_ += seconds_since(begin);
 }
 
 train::Verdict CheckpointHook::after_step(const train::StepReport& report, const train::Verdict& verdict,
@@ -166,17 +73,24 @@ RunState CheckpointHook::state_at(const train::Progress& progress) {
 
 // Not copied: the caller waits for the save. What lies on a GPU is always copied.
 void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
-  const Span span("copy of the state", progress.step);
   if (options_.before_save) options_.before_save();
   const auto begin = Clock::now();
-  LocalTensors tensors = this->tensors();
+  LocalTensors tensors = parts_.tensors();
   tensors.weights_only = options_.weights_only;
-  if (copied || tensors.parameters.device().kind == DeviceKind::cuda) {
-    snapshot_.take(tensors);
-    tensors.snapshot = &snapshot_;
-  }
-  saving_ =
-      std::async(std::launch::async, [this, tensors, state = state_at(progress)] { return save(tensors, state); });
+  copied |= tensors.parameters.device().kind == DeviceKind::cuda;
+  std::promise<void> copy_ended;
+  copied_ = copy_ended.get_future();
+  saving_ = std::async(std::launch::async, [this, tensors, copied, copy_ended = std::move(copy_ended),
+                                            state = state_at(progress)]() mutable {
+    trace::name_thread("saving");
+    if (copied) {
+      const Span span("copy of the state", state.progress.step);
+      snapshot_.take(tensors);
+      tensors.snapshot = &snapshot_;
+    }
+    copy_ended.set_value();
+    return save(tensors, state);
+  });
   due_ = false;
   stalled_seconds_ = seconds_since(begin);
 }
@@ -185,7 +99,6 @@ void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
 // further one: that is no failed save, but the end.
 CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const RunState& state) {
   const Span span("save", state.progress.step);
-  trace::name_thread("saving");
   try {
     return save_in_steps(tensors, state);
   } catch (const Error& error) {

@@ -32,6 +32,8 @@ class Hook {
   virtual double lr_factor(int64_t) const { return 1; }
   // Before the step: may lower the limits.
   virtual void limit(StepLimits&) const {}
+  // Gradients are there, and weights and moments are about to change: what still reads them comes to its end first.
+  virtual void before_update() {}
   // What the step showed. Where its update was not made (report.updated), says why; may stop the run. Weights are
   // touched or not by the limits alone: a verdict of this on a step whose update was made is an internal error.
   virtual Verdict judge(const StepReport&) { return {}; }

@@ -65,8 +65,11 @@ void Trainer::attempt(StepReport& report) {
   for (const Hook* hook : hooks_) report.lr *= hook->lr_factor(report.step);
   draw_batch(report);
   const auto lap = [&](Phase phase) { report.seconds.of(phase) += watch.lap(); };
+  const auto before_update = [&] {
+    for (Hook* hook : hooks_) hook->before_update();
+  };
   lap(Phase::data);
-  step_.run(inputs_of(report), micro_batch_, lap);
+  step_.run(inputs_of(report), micro_batch_, {lap, before_update});
   read_ahead();
   step_.wait();
   step_.read(report);

@@ -38,17 +38,18 @@ void TrainingStep::weights_changed(int64_t updates) {
   model_.refresh();
 }
 
-void TrainingStep::run(const Inputs& inputs, const MicroBatch& batch, const PhaseEnded& ended) {
+void TrainingStep::run(const Inputs& inputs, const MicroBatch& batch, const Watch& watch) {
   inputs_ = inputs;
   set_numbers();
   run_on_device(inputs.telemetry ? telemetry_passes_ : passes_, [&] {
-    forward_backward(batch, ended);
+    forward_backward(batch, watch.ended);
     reduce();
   });
-  ended(Phase::reduction);
+  watch.ended(Phase::reduction);
+  watch.before_update();
   run_on_device(update_, [&] { update(); });
   numbers_.download();
-  ended(Phase::update);
+  watch.ended(Phase::update);
 }
 
 // Work that reads and writes the same memory in every step; what differs lies there (StepNumbers, StepBatches). NCCL's

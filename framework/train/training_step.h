@@ -52,9 +52,13 @@ class TrainingStep {
   // On the host, where a GPU may be far behind; forward and backward in every micro-step, but not where a graph is
   // replayed.
   using PhaseEnded = std::function<void(Phase)>;
+  struct Watch {
+    PhaseEnded ended;
+    std::function<void()> before_update = [] {};
+  };
 
   // A GPU may still be at work on it. Collective, as read and look_closer are.
-  void run(const Inputs& inputs, const MicroBatch& batch, const PhaseEnded& ended);
+  void run(const Inputs& inputs, const MicroBatch& batch, const Watch& watch);
   void wait() const;
   // What the step showed, once it was waited for.
   void read(StepReport& report);

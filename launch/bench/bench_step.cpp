@@ -61,7 +61,7 @@ train::PhaseSeconds BenchedStep::run(bool telemetry) {
       [this](int64_t) {
         return nn::TokenBatch{tokens_, targets_, positions_, {}};
       },
-      lap);
+      {lap});
   step_->read(report_);
   if (telemetry) telemetry_->judge(report_);
   lap(train::Phase::update);

@@ -8,6 +8,7 @@
 
 #include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
+#include "checkpoints/resume.h"
 #include "framework/base/log.h"
 #include "framework/base/process.h"
 #include "framework/base/text.h"
@@ -119,8 +120,8 @@ class TrainingRun {
   train::StabilityOptions options_of_stability(train::RunFilesHook& files);
   checkpoints::CheckpointOptions checkpoint_options(train::RunFilesHook& files);
   train::TraceOptions trace_options() const;
-  std::optional<std::string> find(checkpoints::CheckpointHook& checkpoint);
-  void start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files);
+  std::optional<std::string> find(checkpoints::Resume& resume);
+  void start(Parts& parts);
   void note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields);
   train::Note note_in(train::RunFilesHook& files);
   void roll_back(const train::TroubledSteps& troubled, train::RunFilesHook& files);
@@ -255,10 +256,10 @@ train::TraceOptions TrainingRun::trace_options() const {
   return {.directory = directory_ + "/traces", .rank = world_.rank(), .from = c->from, .steps = c->steps};
 }
 
-std::optional<std::string> TrainingRun::find(checkpoints::CheckpointHook& checkpoint) {
+std::optional<std::string> TrainingRun::find(checkpoints::Resume& resume) {
   const std::string word = resume_word(config_.run);
   const auto rollback = session_.rollback ? session_.rollback : session_.recovery.pending();
-  return rollback ? checkpoint.find(*rollback, word) : checkpoint.find(word);
+  return rollback ? resume.find(*rollback, word) : resume.find(word);
 }
 
 // Of a model made elsewhere: its config must be this one.
@@ -268,33 +269,6 @@ void TrainingRun::take_weights(const std::string& path) {
     checkpoints::read_tensors(io_, path, {decoder_.parameters()}, models::qk_norm_text(config_.model));
   });
   log::info("beginning with the weights of {}", path);
-}
-
-// Weights and progress: from a checkpoint, or from the seed.
-void TrainingRun::start(train::Trainer& trainer, checkpoints::CheckpointHook& checkpoint, train::RunFilesHook& files) {
-  if (const auto found = find(checkpoint)) {
-    const checkpoints::CheckpointHook::Changes changes = checkpoint.load(*found);
-    log::info("going on from {} at step {}", *found, trainer.progress().step);
-    for (const std::string& change : changes.config) {
-      log::info("changed since: {}", change);
-      files.note("config_changed", {{"change", change}});
-    }
-    for (const std::string& change : changes.environment) {
-      log::info("changed since, so the bits may be others than those of a run that never stopped: {}", change);
-      files.note("environment_changed", {{"change", change}});
-    }
-  } else {
-    decoder_.initialise(uint64_t(config_.run.seed));
-    if (const auto& from = config_.run.checkpoint.weights_from) take_weights(*from);
-    trainer.weights_changed();
-  }
-  session_.recovery.went_back();
-  session_.recovery.leave_out(trainer.progress().samples);
-  if (const std::string in_force = session_.recovery.in_force(); !session_.rollback && !in_force.empty())
-    log::info("{}", in_force);
-  if (!speaker_) return;
-  io::write_file(directory_ + "/config.yaml", config_.text());
-  io::write_file(directory_ + "/environment.json", environment_);
 }
 
 void TrainingRun::note(train::RunFilesHook& files, const std::string& kind, const io::Json& fields) {
@@ -370,6 +344,8 @@ struct TrainingRun::Parts {
   std::optional<SampleHook> samples;
   std::optional<train::LostHook> lost;
   models::TelemetryHook telemetry;
+  checkpoints::CheckpointParts state;
+  checkpoints::Resume resume;
   checkpoints::CheckpointHook checkpoint;
   train::TraceHook trace;
 };
@@ -388,10 +364,17 @@ TrainingRun::Parts::Parts(TrainingRun& run)
                 run.config_.run.total_steps(), throughput}),
       watch(run.additions_.watch),
       telemetry(run.decoder_, run.mesh_, files),
-      checkpoint({run.world_.all(), *run.session_.saves, run.world_.io_comm(), run.io_, run.decoder_, run.mesh_,
-                  trainer, run.config_.run.parallel.zero,
-                  train::make_probe(run.training_data_, run.sizes_.length, run.config_.run.data.document_mask)},
-                 run.checkpoint_options(files)),
+      state{run.world_.all(),
+            *run.session_.saves,
+            run.world_.io_comm(),
+            run.io_,
+            run.decoder_,
+            run.mesh_,
+            trainer,
+            run.config_.run.parallel.zero,
+            train::make_probe(run.training_data_, run.sizes_.length, run.config_.run.data.document_mask)},
+      resume(state, run.checkpoint_options(files)),
+      checkpoint(state, run.checkpoint_options(files)),
       trace(run.trace_options()) {
   if (run.validation_data_) make_evaluation(run);
 }
@@ -431,6 +414,36 @@ void TrainingRun::Parts::add_hooks() {
   trainer.add(trace);
 }
 
+// Weights and progress: from a checkpoint, or from the seed.
+void TrainingRun::start(Parts& parts) {
+  train::Trainer& trainer = parts.trainer;
+  train::RunFilesHook& files = parts.files;
+  if (const auto found = find(parts.resume)) {
+    const checkpoints::Resume::Loaded loaded = parts.resume.load(*found);
+    if (loaded.own) parts.checkpoint.saved_already(trainer.progress().step);
+    log::info("going on from {} at step {}", *found, trainer.progress().step);
+    for (const std::string& change : loaded.config_changes) {
+      log::info("changed since: {}", change);
+      files.note("config_changed", {{"change", change}});
+    }
+    for (const std::string& change : loaded.environment_changes) {
+      log::info("changed since, so the bits may be others than those of a run that never stopped: {}", change);
+      files.note("environment_changed", {{"change", change}});
+    }
+  } else {
+    decoder_.initialise(uint64_t(config_.run.seed));
+    if (const auto& from = config_.run.checkpoint.weights_from) take_weights(*from);
+    trainer.weights_changed();
+  }
+  session_.recovery.went_back();
+  session_.recovery.leave_out(trainer.progress().samples);
+  if (const std::string in_force = session_.recovery.in_force(); !session_.rollback && !in_force.empty())
+    log::info("{}", in_force);
+  if (!speaker_) return;
+  io::write_file(directory_ + "/config.yaml", config_.text());
+  io::write_file(directory_ + "/environment.json", environment_);
+}
+
 std::optional<train::Ending> TrainingRun::run() {
   prepare_data();
   claim_directory();
@@ -438,7 +451,7 @@ std::optional<train::Ending> TrainingRun::run() {
   announce();
   Parts parts(*this);
   parts.add_hooks();
-  start(parts.trainer, parts.checkpoint, parts.files);
+  start(parts);
   parts.files.note("memory", {{"bytes", memory_bytes()}});
   const train::Ending ending = run_loop(parts.trainer, parts.checkpoint);
   // Not in a hook: others' hooks meet all ranks, and a save may be at work yet.

@@ -10,6 +10,7 @@
 
 #include "checkpoints/latest.h"
 #include "checkpoints/parts.h"
+#include "checkpoints/resume.h"
 #include "framework/data/token_writer.h"
 #include "tests/checkpoints/toy.h"
 #include "tests/framework/io/scratch.h"
@@ -72,12 +73,14 @@ class Hook : public ::testing::Test {
                            {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 12},
                             .total_steps = total_steps});
     model.convention = convention;
-    CheckpointHook hook({*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer, true, probe}, options);
+    const CheckpointParts parts{*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer, true, probe};
+    Resume resume_from(parts, options);
+    CheckpointHook hook(parts, options);
     trainer.add(script);
     trainer.add(hook);
     if (more) trainer.add(*more);
-    const auto found = hook.find(resume);
-    if (found) hook.load(*found);
+    const auto found = resume_from.find(resume);
+    if (found && resume_from.load(*found).own) hook.saved_already(trainer.progress().step);
     first_step = trainer.progress().step;
     trainer.weights_changed();
     ending = trainer.run();

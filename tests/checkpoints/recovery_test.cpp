@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoints/hook.h"
+#include "checkpoints/resume.h"
 #include "framework/data/token_writer.h"
 #include "tests/checkpoints/toy.h"
 #include "tests/framework/io/scratch.h"
@@ -68,20 +69,23 @@ class RecoveryTest : public ::testing::Test {
       train::LadderOptions ladder{.skips_in_a_row = 1};
       ladder.may_roll_back = [&](int64_t step) { return recovery.may_roll_back(step); };
       train::StabilityHook stability({.signals = {.spikes = false}, .ladder = ladder});
-      CheckpointHook hook({*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer},
-                          {.directory = options.directory + "/checkpoints",
-                           .every = 5,
-                           .retention = {.keep = 10},
-                           .config = "name: x",
-                           .environment = "{}",
-                           .data_fingerprint = data.fingerprint_text(1),
-                           .qk_norm = "rms",
-                           .compare_configs = [](const std::string&) { return std::vector<std::string>(); }});
+      const CheckpointParts parts{*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer};
+      const CheckpointOptions saving{.directory = options.directory + "/checkpoints",
+                                     .every = 5,
+                                     .retention = {.keep = 10},
+                                     .config = "name: x",
+                                     .environment = "{}",
+                                     .data_fingerprint = data.fingerprint_text(1),
+                                     .qk_norm = "rms",
+                                     .compare_configs = [](const std::string&) { return std::vector<std::string>(); }};
+      Resume resume(parts, saving);
+      CheckpointHook hook(parts, saving);
       trainer.add(stability);
       trainer.add(hook);
       const auto back = rollback ? rollback : recovery.pending();
-      const auto found = back ? hook.find(*back, "auto") : hook.find("auto");
-      found ? void(hook.load(*found)) : trainer.weights_changed();
+      const auto found = back ? resume.find(*back, "auto") : resume.find("auto");
+      if (!found) trainer.weights_changed();
+      if (found && resume.load(*found).own) hook.saved_already(trainer.progress().step);
       recovery.went_back();
       if (!rollback) result.began = trainer.progress().step;
       if (rollback) result.went_back_to.push_back(trainer.progress().step);

@@ -57,7 +57,7 @@ TEST(TrainingStep, EndsEachPhaseAndCountsEveryMicroStep) {
     const float before = model.weight();
     if (!open) inputs = {2, report.updates, 0.5, {.gradient_norm = 4.9}, inputs.counted_tokens};
     phases.clear();
-    training.run(inputs, batch, ended);
+    training.run(inputs, batch, {ended});
     training.wait();
     training.read(report);
     EXPECT_EQ(phases, (std::vector{Phase::forward, Phase::backward, Phase::forward, Phase::backward, Phase::reduction,
