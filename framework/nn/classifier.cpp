@@ -66,7 +66,7 @@ void Classifier::forward_backward(Tensor sums, Tensor dx, const Inputs& in, cons
     if (!dx.defined()) continue;
     Tensor d_logits =
         context.activation == DType::f32 ? logits : context.scratch.take_rows(end - begin, columns, context.activation);
-    ops::cross_entropy_gradient(d_logits, logits, statistics, wanted, in.factor, options);
+    ops::cross_entropy_gradient(d_logits, {logits, statistics, wanted, in.factor, options});
     ops::linear_backward_input(dx.slice(0, begin, end), d_logits, packed_);
     ops::linear_backward_weight(table->gradient, d_logits, rows);
   }

@@ -54,9 +54,15 @@ struct CrossEntropySums {
 void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
                         const CrossEntropyOptions& options);
 
-// d_logits [n, columns] (fp32 or bf16; may be the logits themselves) = factor * d objective / d logit from the logits
-// as statistics left them, soft-cap's derivative included. factor [1] fp32 is 1 / (counted tokens of the global batch).
-void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
-                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options);
+struct CrossEntropyGradient {
+  ConstTensor logits;  // as statistics left them
+  CrossEntropyStatistics statistics;
+  ConstTensor targets;
+  ConstTensor factor;  // [1] fp32: 1 / (counted tokens of the global batch)
+  CrossEntropyOptions options;
+};
+// d_logits [n, columns] (fp32 or bf16; may be the logits themselves) = factor * d objective / d logit, soft-cap's
+// derivative included.
+void cross_entropy_gradient(Tensor d_logits, const CrossEntropyGradient& call);
 
 }  // namespace keel::ops

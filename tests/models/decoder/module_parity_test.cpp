@@ -132,8 +132,8 @@ TEST_P(ModuleParity, QkNorm) {
     const Tensor dk = m.random(m.key_width(), 4, m.keys(), m.shares(0, k_own));
     auto heads = [&](const Tensor& x) { return x.reshaped({n, x.size(1) / d, d}); };
     nn::QkNorm::Saved saved;
-    norm.forward(heads(q), heads(k), qkv, m.positions(), saved, m.context);
-    norm.backward(d_qkv, heads(dq), heads(dk), qkv, m.positions(), saved, m.context);
+    norm.forward({heads(q), heads(k)}, {qkv, m.positions()}, saved, m.context);
+    norm.backward(d_qkv, {heads(dq), heads(dk)}, {qkv, m.positions()}, saved, m.context);
     Made of_k{m.summed_over_replicas(to_doubles(d_qkv.slice(1, q_own, q_own + k_own))), m.key_width(), m.keys()};
     return Outcome{{"q", made(q, m.query_width(), m.queries())},
                    {"k", made(k, m.key_width(), m.keys())},
@@ -155,7 +155,7 @@ TEST_P(ModuleParity, Attention) {
     const nn::Attention::Inputs in{
         m.positions(), Modules::kBatch, {.largest_logit = largest.reshaped(heads), .entropy = entropy.reshaped(heads)}};
     attention.forward(y, x, in, saved, m.context);
-    attention.backward(dx, dy, x, in, saved, m.context);
+    attention.backward(dx, dy, in, saved, m.context);
     const int64_t H = m.decoder.config().attention.heads, first = m.mesh().tensor().rank() * attention.heads();
     const Ranges own = {{first, first + attention.heads()}};
     return Outcome{
