@@ -14,7 +14,6 @@ namespace {
 PropertyList file_access(const std::string& path, const FileOptions& options) {
   PropertyList access(H5P_FILE_ACCESS);
   KEEL_HDF5(path, H5Pset_libver_bounds(access.id(), options.oldest_format, H5F_LIBVER_V110));
-  KEEL_HDF5(path, H5Pset_alignment(access.id(), options.aligned_from_bytes, options.alignment_bytes));
   // With open objects inside, closing fails instead of waiting for them and calling that success.
   KEEL_HDF5(path, H5Pset_fclose_degree(access.id(), H5F_CLOSE_SEMI));
   if (!options.lock) KEEL_HDF5(path, H5Pset_file_locking(access.id(), false, true));
@@ -130,6 +129,12 @@ uint64_t Dataspace::elements() const {
 PropertyList::PropertyList(hid_t property_class)
     : Handle(KEEL_HDF5("property list", H5Pcreate(property_class)), H5Pclose, "property list") {}
 
+PropertyList PropertyList::for_links() {
+  PropertyList links(H5P_LINK_CREATE);
+  KEEL_HDF5("property list", H5Pset_create_intermediate_group(links.id(), 1));
+  return links;
+}
+
 Datatype Datatype::fixed_text(uint64_t bytes) {
   Datatype type(KEEL_HDF5("text", H5Tcopy(H5T_C_S1)));
   KEEL_HDF5("text", H5Tset_size(type.id(), std::max<uint64_t>(bytes, 1)));
@@ -193,18 +198,6 @@ File::~File() {
   } catch (const std::exception& error) {
     log::error("{}", error.what());
   }
-}
-
-void File::flush() {
-  KEEL_HDF5(name(), H5Fflush(id(), H5F_SCOPE_GLOBAL));
-}
-
-uint64_t File::user_block_bytes() const {
-  hid_t list = KEEL_HDF5(name(), H5Fget_create_plist(id()));
-  Handle creation(list, H5Pclose, name());
-  hsize_t bytes = 0;
-  KEEL_HDF5(name(), H5Pget_userblock(list, &bytes));
-  return bytes;
 }
 
 }  // namespace keel::io

@@ -47,19 +47,13 @@ struct AttentionTelemetry {
   int64_t layer = 0;  // for the observer
 };
 
-// The tokens of a micro-batch: n = sequences * length rows.
-struct BatchShape {
-  int64_t sequences = 0;  // B
-  int64_t length = 0;     // T
-  int64_t tokens() const { return sequences * length; }
-};
-
 class Attention {
  public:
   Attention(ParameterSet& parameters, const AttentionSpec& spec);
 
   struct Saved {
-    Tensor qkv;  // [n, (H + 2G) d]
+    ConstTensor x;  // [n, D], what forward took
+    Tensor qkv;     // [n, (H + 2G) d]
     QkNorm::Saved qk_norm;
     Tensor q;            // [n, H, d]
     Tensor k;            // [n, G, d]
@@ -78,10 +72,10 @@ class Attention {
   };
 
   // Up to the output product; recomputation stops there.
-  void forward_heads(Tensor x, const Inputs& in, Saved& saved, Context& context) const;
-  void forward(Tensor y, Tensor x, const Inputs& in, Saved& saved, Context& context) const;
-  // dx is overwritten; x is forward's.
-  void backward(Tensor dx, Tensor dy, Tensor x, const Inputs& in, const Saved& saved, Context& context) const;
+  void forward_heads(ConstTensor x, const Inputs& in, Saved& saved, Context& context) const;
+  void forward(Tensor y, ConstTensor x, const Inputs& in, Saved& saved, Context& context) const;
+  // dx is overwritten.
+  void backward(Tensor dx, ConstTensor dy, const Inputs& in, const Saved& saved, Context& context) const;
 
   // What bounds the logits of the next forward pass; bound_factor: HeadGainWeights::factor.
   void observe_gains(const ops::HeadGains& gains, double bound_factor) const;

@@ -22,10 +22,7 @@ struct Statistics {
   Tensor maximum, added;
 
   Statistics(int64_t n, Arena& arena) : maximum(arena.take({n}, DType::f32)), added(arena.take({3, n}, DType::f32)) {}
-  operator ops::CrossEntropyStatistics() const {
-    auto column = [&](int64_t i) { return added.slice(0, i, i + 1).reshaped(maximum.shape()); };
-    return {maximum, column(0), column(1), column(2)};
-  }
+  operator ops::CrossEntropyStatistics() const { return {maximum, added.row(0), added.row(1), added.row(2)}; }
 };
 
 void combine(const Statistics& statistics, const ops::CrossEntropyOptions& options, Context& context) {
@@ -52,7 +49,6 @@ void Classifier::forward_backward(Tensor sums, Tensor dx, const Inputs& in, cons
                                   Context& context) const {
   const ops::CrossEntropyOptions options = this->options(loss);
   const int64_t columns = table->local[0], n = in.x.size(0), chunk = chunk_of(context.device, columns);
-  context.group->enter_forward(in.x);
   for (int64_t begin = 0; begin < n; begin += chunk) {
     const int64_t end = std::min(n, begin + chunk);
     auto scope = context.scratch.scope();
@@ -66,18 +62,18 @@ void Classifier::forward_backward(Tensor sums, Tensor dx, const Inputs& in, cons
     if (!dx.defined()) continue;
     Tensor d_logits =
         context.activation == DType::f32 ? logits : context.scratch.take_rows(end - begin, columns, context.activation);
-    ops::cross_entropy_gradient(d_logits, logits, statistics, wanted, in.factor, options);
+    ops::cross_entropy_gradient(d_logits, {logits, statistics, wanted, in.factor, options});
     ops::linear_backward_input(dx.slice(0, begin, end), d_logits, packed_);
     ops::linear_backward_weight(table->gradient, d_logits, rows);
   }
   if (dx.defined()) context.group->enter_backward(dx);
 }
 
-void Classifier::evaluate(Tensor sums, Tensor x, ConstTensor targets, Context& context) const {
+void Classifier::evaluate(Tensor sums, ConstTensor x, ConstTensor targets, Context& context) const {
   forward_backward(sums, {}, {x, targets, {}}, {}, context);
 }
 
-void Classifier::logits(Tensor logits, Tensor x, Context& context) const {
+void Classifier::logits(Tensor logits, ConstTensor x, Context& context) const {
   ops::linear_forward(logits, x, packed_);
   auto scope = context.scratch.scope();
   const Statistics statistics(x.size(0), context.scratch);

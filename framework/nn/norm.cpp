@@ -23,18 +23,17 @@ void Norm::take(Saved& saved, int64_t rows, Context& context) const {
 
 void Norm::forward(Tensor y, ConstTensor x, Saved& saved, Context& context) const {
   take(saved, x.size(0), context);
-  ops::norm_forward(y, saved.statistics, x, weights(), options_);
+  ops::norm_forward({.y = y, .statistics = saved.statistics, .x = x, .weights = weights(), .options = options_});
 }
 
-void Norm::forward_added(Tensor y, Tensor sum, ConstTensor residual, ConstTensor branch, Saved& saved,
-                         Context& context) const {
-  take(saved, residual.size(0), context);
-  ops::residual_norm_forward(y, sum, saved.statistics, residual, branch, weights(), options_);
+void Norm::forward_added(Tensor y, const Addition& x, Saved& saved, Context& context) const {
+  take(saved, x.sum.size(0), context);
+  ops::norm_forward({y, x.sum, saved.statistics, x.residual, x.branch, weights(), options_});
 }
 
 void Norm::backward(Tensor dx, ConstTensor dy, ConstTensor x, const Saved& saved, bool accumulate) const {
-  ops::NormGradients gradients{weight_->gradient, bias_ ? bias_->gradient : Tensor()};
-  ops::norm_backward(dx, gradients, dy, x, saved.statistics, weights(), options_, accumulate);
+  const ops::NormGradients gradients{weight_->gradient, bias_ ? bias_->gradient : Tensor()};
+  ops::norm_backward({dx, gradients, dy, x, saved.statistics, weights(), options_, accumulate});
 }
 
 }  // namespace keel::nn

@@ -22,8 +22,11 @@ class Norm {
 
   void forward(Tensor y, ConstTensor x, Saved& saved, Context& context) const;
   // sum = residual + branch, y = norm(sum). `sum` may be `residual`.
-  void forward_added(Tensor y, Tensor sum, ConstTensor residual, ConstTensor branch, Saved& saved,
-                     Context& context) const;
+  struct Addition {
+    Tensor sum;
+    ConstTensor residual, branch;
+  };
+  void forward_added(Tensor y, const Addition& x, Saved& saved, Context& context) const;
   // dx = (accumulate ? dx : 0) + the gradient through the norm. x is the norm's input.
   void backward(Tensor dx, ConstTensor dy, ConstTensor x, const Saved& saved, bool accumulate) const;
 

@@ -24,21 +24,20 @@ void QkNorm::set_heads(int64_t heads, int64_t kv_heads, int64_t kv_replicas) {
   pass_.kv_replicas = kv_replicas;
 }
 
-ops::QkNormRopeInputs QkNorm::inputs(ConstTensor qkv, const Positions& positions) const {
-  return {.qkv = qkv,
+ops::QkNormRopeInputs QkNorm::inputs(const Inputs& in) const {
+  return {.qkv = in.qkv,
           .q_weight = q_weight ? q_weight->compute : Tensor(),
           .k_weight = k_weight ? k_weight->compute : Tensor(),
-          .rope = positions.rope,
-          .positions = positions.rows};
+          .rope = in.positions.rope,
+          .positions = in.positions.rows};
 }
 
-void QkNorm::forward(Tensor q, Tensor k, ConstTensor qkv, const Positions& positions, Saved& saved,
-                     Context& context) const {
-  const ops::QkNormRopeInputs in = inputs(qkv, positions);
+void QkNorm::forward(const Heads& out, const Inputs& in, Saved& saved, Context& context) const {
+  const ops::QkNormRopeInputs given = inputs(in);
   if (pass_.full()) {
-    const int64_t n = qkv.size(0);
+    const int64_t n = in.qkv.size(0);
     saved.statistics = context.saved.take({n, pass_.statistic_columns()}, DType::f32);
-    ops::qk_norm_partial_statistics(saved.statistics, in, pass_);
+    ops::qk_norm_partial_statistics(saved.statistics, given, pass_);
     if (pass_.kind == ops::QkNormKind::layer) {
       auto scope = context.scratch.scope();
       Tensor gathered = context.scratch.take({context.group->size(), n, 4}, DType::f32);
@@ -48,22 +47,21 @@ void QkNorm::forward(Tensor q, Tensor k, ConstTensor qkv, const Positions& posit
       context.group->sum(saved.statistics);
     }
   }
-  ops::qk_norm_rope_forward(q, k, in, saved.statistics, pass_);
+  ops::qk_norm_rope_forward(out.q, out.k, given, saved.statistics, pass_);
 }
 
-void QkNorm::backward(Tensor d_qkv, ConstTensor dq, ConstTensor dk, ConstTensor qkv, const Positions& positions,
-                      const Saved& saved, Context& context) const {
-  const ops::QkNormRopeInputs in = inputs(qkv, positions);
+void QkNorm::backward(Tensor d_qkv, const Heads& d_out, const Inputs& in, const Saved& saved, Context& context) const {
+  const ops::QkNormRopeBackward call{d_out.q, d_out.k, inputs(in), saved.statistics, pass_};
   auto scope = context.scratch.scope();
   Tensor sums;
   if (pass_.full()) {
     sums = context.scratch.take(saved.statistics.shape(), DType::f32);
-    ops::qk_norm_backward_sums(sums, dq, dk, in, saved.statistics, pass_);
+    ops::qk_norm_backward_sums(sums, call);
     context.group->sum(sums);
   }
-  ops::QkNormRopeGradients gradients{d_qkv, q_weight ? q_weight->gradient : Tensor(),
-                                     k_weight ? k_weight->gradient : Tensor()};
-  ops::qk_norm_rope_backward(gradients, dq, dk, in, saved.statistics, sums, pass_);
+  const ops::QkNormRopeGradients gradients{d_qkv, q_weight ? q_weight->gradient : Tensor(),
+                                           k_weight ? k_weight->gradient : Tensor()};
+  ops::qk_norm_rope_backward(gradients, call, sums);
 }
 
 }  // namespace keel::nn

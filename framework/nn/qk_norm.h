@@ -35,11 +35,18 @@ class QkNorm {
     Tensor statistics;  // scope full: [n, 2] or [n, 4], combined over the ranks
   };
 
-  // q [n, H, d], k [n, G, d] from the QKV product [n, (H + 2G) d] of this rank.
-  void forward(Tensor q, Tensor k, ConstTensor qkv, const Positions& positions, Saved& saved, Context& context) const;
-  // The q and k columns of d_qkv from dq and dk; v's are not touched.
-  void backward(Tensor d_qkv, ConstTensor dq, ConstTensor dk, ConstTensor qkv, const Positions& positions,
-                const Saved& saved, Context& context) const;
+  // Of this rank's heads.
+  struct Inputs {
+    ConstTensor qkv;  // [n, (H + 2G) d], the QKV product
+    Positions positions;
+  };
+  struct Heads {
+    Tensor q;  // [n, H, d]
+    Tensor k;  // [n, G, d]
+  };
+  void forward(const Heads& out, const Inputs& in, Saved& saved, Context& context) const;
+  // The q and k columns of d_qkv; v's are not touched.
+  void backward(Tensor d_qkv, const Heads& d_out, const Inputs& in, const Saved& saved, Context& context) const;
 
   // This rank's share of the heads, set where the model is split.
   void set_heads(int64_t heads, int64_t kv_heads, int64_t kv_replicas);
@@ -49,7 +56,7 @@ class QkNorm {
   Parameter* k_weight = nullptr;
 
  private:
-  ops::QkNormRopeInputs inputs(ConstTensor qkv, const Positions& positions) const;
+  ops::QkNormRopeInputs inputs(const Inputs& in) const;
 
   ops::QkNormRopeOptions pass_;
 };

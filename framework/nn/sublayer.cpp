@@ -16,7 +16,7 @@ Tensor Sublayer::open(ResidualStream& stream, Saved& saved, Context& context) co
   const bool same = !before_ && stream.residual.dtype() == context.activation;
   saved.x = same ? saved.residual : context.saved.take(shape, context.activation);
   if (before_ && stream.pending) {
-    before_->forward_added(saved.x, saved.residual, stream.residual, stream.branch, saved.before, context);
+    before_->forward_added(saved.x, {saved.residual, stream.residual, stream.branch}, saved.before, context);
   } else {
     if (stream.pending) ops::add(saved.residual, stream.residual, stream.branch);
     if (before_) before_->forward(saved.x, saved.residual, saved.before, context);

@@ -87,7 +87,7 @@ void TransformerBlock::attention_backward(Tensor dx, Tensor dy, const Inputs& in
   auto scope = context.saved.scope();
   if (spec.recompute == Recompute::attention)
     attention.forward_heads(saved.attention_stream.x, {inputs.positions, inputs.batch}, saved.attention, context);
-  attention.backward(dx, dy, saved.attention_stream.x, inputs, saved.attention, context);
+  attention.backward(dx, dy, inputs, saved.attention, context);
 }
 
 }  // namespace keel::nn

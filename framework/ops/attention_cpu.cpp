@@ -46,10 +46,12 @@ struct Worker {
         packed_v{keys, head_dim, {}},
         q{head_dim, {}, {}} {}
 
+  // T may be const.
   template <class T>
-  static T* rows_of(const ConstTensor& tensor, const AttentionBlock& block) {
-    return const_cast<T*>(tensor.as<T>()) + block.b * tensor.stride(0) + block.first_row * tensor.stride(1) +
-           block.h * tensor.stride(2);
+  static Matrix<T> rows_of(const ConstTensor& tensor, const AttentionBlock& block) {
+    T* data = const_cast<T*>(tensor.as<std::remove_const_t<T>>());
+    return {data + block.b * tensor.stride(0) + block.first_row * tensor.stride(1) + block.h * tensor.stride(2),
+            tensor.stride(1)};
   }
   float scale(int64_t h) const { return inputs.scale.as<float>()[h]; }
   int64_t depth() const { return words_of<Word>(head_dim); }
@@ -60,7 +62,7 @@ struct Worker {
   }
   template <class T>
   bool pack_q(const AttentionBlock& block) {
-    return q.pack(rows_of<T>(inputs.q, block), inputs.q.stride(1), block.rows, scale(block.h));
+    return q.pack(rows_of<const T>(inputs.q, block), block.rows, scale(block.h));
   }
 
   // f(tile, its view) for every tile of keys that the block sees.
@@ -79,12 +81,12 @@ struct Worker {
     for (int64_t i = 0; i < block.rows; ++i) f(AttentionBlock{block.b, block.h, block.first_row + i, 1});
   }
   // c += (the tile's values) (keys or values from the tile's first key on).
-  void add_over_keys(Matrix<float> c, const ScoreTile<Word>& tile, const PackedKeys<Word>& packed, int64_t key,
-                     const TileView& view, bool finite) const {
+  void add_over_keys(Matrix<float> c, const ScoreTile<Word>& tile, const PackedKeys<Word>& packed, const TileView& view,
+                     bool finite) const {
     tile.narrow_keys(view);
-    const Matrix<Word> rows = packed.rows_from(key);
+    const Matrix<Word> rows = packed.rows_from(view.first_key);
     if (!finite) packed.hide_ends(rows, view.row[0]);
-    add_product<false>(c, tile.by_keys, rows, view.rows, head_dim, view.group);
+    add_product<false>(c, tile.by_keys, rows, {view.rows, head_dim}, view.group);
     if (!finite) packed.show_ends(rows, view.row[0]);
   }
 };
@@ -149,13 +151,13 @@ struct ForwardWorker : Worker<Word> {
     this->for_tiles(block, [&](int64_t tile, const TileView& view) {
       compute_scores(block, tile, view);
       softmax_rows(softmax, view, scores.values, out, head_dim);
-      this->add_over_keys(out, scores, packed_v, tile * kTileKeys, view, finite);
+      this->add_over_keys(out, scores, packed_v, view, finite);
     });
     finish<T>(block, softmax);
     return softmax.largest;
   }
   void compute_scores(const AttentionBlock& block, int64_t tile, const TileView& view) {
-    score_product(view, scores.values, q.rows, packed_k.transposed_tile(tile), depth(), this->scale(block.h));
+    score_product<Word>(view, scores.values, {q.rows, packed_k.transposed_tile(tile), depth()}, this->scale(block.h));
   }
 
   // Of the largest |score| of a block, whose scores are computed once more: LogitPlace's number.
@@ -183,7 +185,7 @@ struct ForwardWorker : Worker<Word> {
 
   template <class T>
   void finish(const AttentionBlock& block, const Softmax& softmax) {
-    T* to = Base::template rows_of<T>(outputs.out, block);
+    const Matrix<T> to = Base::template rows_of<T>(outputs.out, block);
     float* log_sum_exp = outputs.log_sum_exp.as<float>() + block.b * outputs.log_sum_exp.stride(0) +
                          block.h * outputs.log_sum_exp.stride(1) + block.first_row;
     for (int64_t i = 0; i < block.rows; ++i) {
@@ -193,7 +195,7 @@ struct ForwardWorker : Worker<Word> {
       if (!blind) totals.entropy[block.h] += double(std::log(sum)) - double(softmax.weighted[i]) / double(sum);
       const Vec factor = splat(blind ? 0.f : 1 / sum);
       for_vectors(size_t(head_dim), [&](size_t j, auto part) HWY_ATTR {
-        store(hn::Mul(hn::Load(F32(), out.row(i) + j), factor), to + i * outputs.out.stride(1) + int64_t(j), part);
+        store(hn::Mul(hn::Load(F32(), out.row(i) + j), factor), to.row(i) + j, part);
       });
     }
   }
@@ -259,43 +261,41 @@ struct BackwardWorker : Worker<Word> {
   // Where a value is not finite, row by row as in ForwardWorker.
   template <class T>
   void run_block(const AttentionBlock& block, const KeyGradients& sum) {
-    const T* of_d_out = Base::template rows_of<T>(d_out, block);
+    const Matrix<const T> of_d_out = Base::template rows_of<const T>(d_out, block);
     bool finite = this->template pack_q<T>(block) && packed_k.finite && packed_v.finite;
-    finite &= packed_d_out.pack(of_d_out, d_out.stride(1), block.rows, 1.f);
+    finite &= packed_d_out.pack(of_d_out, block.rows, 1.f);
     if (!finite && block.rows > 1)
       return this->for_rows(block, [&](const AttentionBlock& row) { run_block<T>(row, sum); });
     float dot[kBlockRows];
-    dot_rows(dot, Base::template rows_of<T>(outputs.out, block), outputs.out.stride(1), of_d_out, d_out.stride(1),
-             block.rows);
+    dot_rows(dot, Base::template rows_of<const T>(outputs.out, block), of_d_out, block.rows);
     const float* log_sum_exp = outputs.log_sum_exp.as<float>() + block.b * outputs.log_sum_exp.stride(0) +
                                block.h * outputs.log_sum_exp.stride(1) + block.first_row;
     std::fill(dq.row(0), dq.row(block.rows), 0.f);
     this->for_tiles(block, [&](int64_t tile, TileView& view) {
-      score_product(view, scores.values, q.rows, packed_k.transposed_tile(tile), depth(), scale(block.h));
-      score_product(view, dp.values, packed_d_out.rows, packed_v.transposed_tile(tile), depth(), 1.f);
-      softmax_gradient_rows(view, scores.values, dp.values, log_sum_exp, dot, options.softcap);
+      score_product<Word>(view, scores.values, {q.rows, packed_k.transposed_tile(tile), depth()}, scale(block.h));
+      score_product<Word>(view, dp.values, {packed_d_out.rows, packed_v.transposed_tile(tile), depth()}, 1.f);
+      softmax_gradient_rows({options.softcap, log_sum_exp, dot}, view, scores.values, dp.values);
       scores.narrow_rows(view, 1.f);
       dp.narrow_rows(view, scale(block.h));
-      const int64_t key = tile * kTileKeys, seen = view.seen.begin;
+      const int64_t seen = view.seen.begin, key = view.first_key + seen;
+      const Size keys_seen{view.seen.size(), head_dim};
       view.find_key_groups();
-      add_product<true>(sum.dv.at(key + seen, 0), scores.by_rows.at(0, seen), packed_d_out.zipped, view.seen.size(),
-                        head_dim, view.key_group);
-      add_product<true>(sum.dk.at(key + seen, 0), dp.by_rows.at(0, seen), q.zipped, view.seen.size(), head_dim,
-                        view.key_group);
-      this->add_over_keys(dq, dp, packed_k, key, view, finite);
+      add_product<true>(sum.dv.at(key, 0), scores.by_rows.at(0, seen), packed_d_out.zipped, keys_seen, view.key_group);
+      add_product<true>(sum.dk.at(key, 0), dp.by_rows.at(0, seen), q.zipped, keys_seen, view.key_group);
+      this->add_over_keys(dq, dp, packed_k, view, finite);
     });
     write_dq<T>(block);
   }
 
   // dot[i] = a[i] . b[i]
   template <class T, class U>
-  void dot_rows(float* dot, const T* a, int64_t a_stride, const U* b, int64_t b_stride, int64_t rows) {
+  void dot_rows(float* dot, Matrix<T> a, Matrix<U> b, int64_t rows) {
     for (int64_t i = 0; i < rows; ++i) {
-      const T* ahead = a + std::min(i + kRowsAhead, rows - 1) * a_stride;
+      const T* ahead = a.row(std::min(i + kRowsAhead, rows - 1));
       Vec sum = zero();
       for_vectors(size_t(head_dim), [&](size_t j, auto part) HWY_ATTR {
         hwy::Prefetch(ahead + j);
-        sum = hn::MulAdd(load(a + i * a_stride + int64_t(j), part), load(b + i * b_stride + int64_t(j), part), sum);
+        sum = hn::MulAdd(load(a.row(i) + j, part), load(b.row(i) + j, part), sum);
       });
       dot[i] = sum_of(sum);
     }
@@ -305,14 +305,14 @@ struct BackwardWorker : Worker<Word> {
   template <class T>
   void write_dq(const AttentionBlock& block) {
     float dot[kBlockRows];
-    dot_rows(dot, Base::template rows_of<T>(inputs.q, block), inputs.q.stride(1), dq.data, dq.stride, block.rows);
-    T* to = Base::template rows_of<T>(gradients.dq, block);
+    dot_rows(dot, Base::template rows_of<const T>(inputs.q, block), dq, block.rows);
+    const Matrix<T> to = Base::template rows_of<T>(gradients.dq, block);
     for (int64_t i = 0; i < block.rows; ++i) {
       const bool blind = plan.visible(block.b, block.first_row + i).empty();
       if (!blind) d_scale[block.h] += double(dot[i]);
       const Vec factor = splat(blind ? 0.f : scale(block.h));
       for_vectors(size_t(head_dim), [&](size_t j, auto part) HWY_ATTR {
-        store(hn::Mul(hn::Load(F32(), dq.row(i) + j), factor), to + i * gradients.dq.stride(1) + int64_t(j), part);
+        store(hn::Mul(hn::Load(F32(), dq.row(i) + j), factor), to.row(i) + j, part);
       });
     }
   }

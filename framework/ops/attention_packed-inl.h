@@ -55,21 +55,21 @@ struct PackedKeys {
   }
   template <class T>
   void pack(const ConstTensor& tensor, int64_t b, int64_t g) {
-    pack(tensor.as<T>() + b * tensor.stride(0) + g * tensor.stride(2), tensor.stride(1));
+    pack(Matrix<const T>{tensor.as<T>() + b * tensor.stride(0) + g * tensor.stride(2), tensor.stride(1)});
   }
   template <class T>
-  void pack(const T* from, int64_t stride) requires std::is_same_v<Word, float> {
-    finite = pack_rows(rows, from, stride, keys, head_dim, 1.f);
+  void pack(Matrix<const T> from) requires std::is_same_v<Word, float> {
+    finite = pack_rows(rows, from, keys, head_dim, 1.f);
     if (!transposed) return;
     const int64_t whole = (keys + kUnit - 1) / kUnit * kUnit;
     std::fill(rows.row(keys), rows.row(whole), 0.f);
     for (int64_t key = 0; key < keys; key += kTileKeys)
       transpose(transposed_tile(key / kTileKeys), rows.at(key, 0), std::min(kTileKeys, whole - key), head_dim);
   }
-  void pack(const bf16* from, int64_t stride) requires std::is_same_v<Word, Pair> {
+  void pack(Matrix<const bf16> from) requires std::is_same_v<Word, Pair> {
     finite = true;
     for (int64_t key = 0; key < keys; key += kUnit) {
-      finite &= copy_rows(natural, from + key * stride, stride, std::min(kUnit, keys - key), kUnit, head_dim);
+      finite &= copy_rows(natural, from.at(key, 0), std::min(kUnit, keys - key), kUnit, head_dim);
       zip_rows(rows_from(key), natural, kUnit, head_dim);
       if (transposed) transpose(transposed_tile(key / kTileKeys).at(0, key % kTileKeys), natural, kUnit, width());
     }
@@ -106,12 +106,12 @@ struct PackedQueries {
   }
   // Whether all values are finite. Rows of fp32 are taken times `scale`; of pairs as they are.
   template <class T>
-  bool pack(const T* from, int64_t stride, int64_t n, float scale) {
+  bool pack(Matrix<const T> from, int64_t n, float scale) {
     if constexpr (std::is_same_v<Word, float>) {
-      return pack_rows(rows, from, stride, n, head_dim, scale);
+      return pack_rows(rows, from, n, head_dim, scale);
     } else {
       const int64_t height = 2 * words_of<Pair>(n);
-      const bool finite = copy_rows(rows, from, stride, n, height, head_dim);
+      const bool finite = copy_rows(rows, from, n, height, head_dim);
       if (zipped.data != rows.data) zip_rows(zipped, rows, height, head_dim);
       return finite;
     }

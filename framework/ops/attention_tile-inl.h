@@ -97,28 +97,33 @@ constexpr auto kernels_of(std::integer_sequence<int, kRows...>) {
 template <bool kTransposed, bool kAccumulate>
 constexpr auto kernels = kernels_of<kTransposed, kAccumulate>(std::make_integer_sequence<int, kGroup>());
 
+// Of a product that one kernel makes.
+struct Extent {
+  int64_t rows, vectors, depth;
+};
+
 // c [rows, vectors] = (c +) a b over `depth` words of fp32 or of bf16 pairs. Only without accumulation: times `scale`,
 // which tiles of fp32 have in a.
 template <bool kTransposed, bool kAccumulate>
-HWY_INLINE void multiply(Matrix<float> c, Matrix<float> a, Matrix<float> b, int64_t rows, int64_t vectors,
-                         int64_t depth, float) {
-  kernels<kTransposed, kAccumulate>[size_t(rows - 1)][size_t(vectors - 1)](c, a, b, depth);
+HWY_INLINE void multiply(Matrix<float> c, Matrix<float> a, Matrix<float> b, Extent n, float) {
+  kernels<kTransposed, kAccumulate>[size_t(n.rows - 1)][size_t(n.vectors - 1)](c, a, b, n.depth);
 }
 template <bool kTransposed, bool kAccumulate>
-HWY_INLINE void multiply(Matrix<float> c, Matrix<Pair> a, Matrix<Pair> b, int64_t rows, int64_t vectors, int64_t depth,
-                         float scale) {
-  cpu::pair_product(kTransposed, kAccumulate, rows, vectors)(c, a, b, depth, scale);
+HWY_INLINE void multiply(Matrix<float> c, Matrix<Pair> a, Matrix<Pair> b, Extent n, float scale) {
+  cpu::pair_product(kTransposed, kAccumulate, n.rows, n.vectors)(c, a, b, n.depth, scale);
 }
 
 // What the rows of a tile see of its keys.
 struct TileView {
   int64_t rows = 0;
+  int64_t first_key = 0;                  // of the tile
   Interval seen;                          // by any row
   Interval row[kBlockRows];               // by each; empty at seen.begin where it sees nothing
   Interval group[kBlockRows / 6];         // by any of a group of kGroup rows
   Interval key_group[kTileKeys / 6 + 1];  // the rows that see any of kGroup keys, counted from seen.begin
 
-  TileView(const cpu::AttentionPlan& plan, const cpu::AttentionBlock& block, Interval keys) : rows(block.rows) {
+  TileView(const cpu::AttentionPlan& plan, const cpu::AttentionBlock& block, Interval keys)
+      : rows(block.rows), first_key(keys.begin) {
     for (int64_t i = 0; i < rows; ++i) {
       const Interval sees = plan.visible(block.b, block.first_row + i).intersected(keys);
       row[i] = sees.empty() ? Interval{} : Interval{sees.begin - keys.begin, sees.end - keys.begin};
@@ -138,35 +143,44 @@ struct TileView {
   }
 };
 
-// scores [rows, keys] = scale * a [rows, depth] b [depth, keys], where a group of rows sees keys; depth in words.
 template <class Word>
-void score_product(const TileView& view, Matrix<float> scores, Matrix<Word> a, Matrix<Word> b, int64_t depth,
-                   float scale) {
+struct Factors {
+  Matrix<Word> a;  // [rows, depth]
+  Matrix<Word> b;  // [depth, columns]
+  int64_t depth;   // in words
+};
+
+// scores [rows, keys] = scale * a b, where a group of rows sees keys.
+template <class Word>
+void score_product(const TileView& view, Matrix<float> scores, const Factors<Word>& of, float scale) {
   const int64_t panel = kPanel * lanes();
   for (int64_t key = view.seen.begin / panel * panel; key < view.seen.end; key += panel)
     for (int64_t i = 0; i < view.rows; i += kGroup) {
       const Interval keys = padded(view.group[i / kGroup]).intersected({key, key + panel});
       if (keys.empty()) continue;
       const int64_t rows = std::min<int64_t>(kGroup, view.rows - i);
-      multiply<false, false>(scores.at(i, keys.begin), a.at(i, 0), b.at(0, keys.begin), rows, keys.size() / lanes(),
-                             depth, scale);
+      multiply<false, false>(scores.at(i, keys.begin), of.a.at(i, 0), of.b.at(0, keys.begin),
+                             {rows, keys.size() / lanes(), of.depth}, scale);
     }
 }
+
+struct Size {
+  int64_t rows, columns;
+};
 
 // c [rows, columns] += a b, where the rows of c from kGroup * i on take only the inner values depth[i]. Pairs whose
 // other value is outside take it too: it must be 0 in a, and finite in b.
 template <bool kTransposed, class Word>
-void add_product(Matrix<float> c, Matrix<Word> a, Matrix<Word> b, int64_t rows, int64_t columns,
-                 const Interval* depth) {
-  const int64_t vectors = vectors_of(columns);
+void add_product(Matrix<float> c, Matrix<Word> a, Matrix<Word> b, Size size, const Interval* depth) {
+  const int64_t vectors = vectors_of(size.columns);
   for (int64_t j = 0; j < vectors; j += kPanel)
-    for (int64_t i = 0; i < rows; i += kGroup) {
+    for (int64_t i = 0; i < size.rows; i += kGroup) {
       const Interval inner = words_of<Word>(depth[i / kGroup]);
       if (inner.empty()) continue;
-      const int64_t height = std::min<int64_t>(kGroup, rows - i), width = std::min<int64_t>(kPanel, vectors - j);
+      const int64_t height = std::min<int64_t>(kGroup, size.rows - i), width = std::min<int64_t>(kPanel, vectors - j);
       const Matrix<Word> of_a = kTransposed ? a.at(inner.begin, i) : a.at(i, inner.begin);
-      multiply<kTransposed, true>(c.at(i, j * lanes()), of_a, b.at(inner.begin, j * lanes()), height, width,
-                                  inner.size(), 1.f);
+      multiply<kTransposed, true>(c.at(i, j * lanes()), of_a, b.at(inner.begin, j * lanes()),
+                                  {height, width, inner.size()}, 1.f);
     }
 }
 
@@ -175,13 +189,13 @@ constexpr int64_t kRowsAhead = 8;
 
 // Rows [n, columns] as fp32, times `factor`, zeros up to a whole vector. Whether all values are finite.
 template <class T>
-bool pack_rows(Matrix<float> to, const T* from, int64_t stride, int64_t n, int64_t columns, float factor) {
+bool pack_rows(Matrix<float> to, Matrix<const T> from, int64_t n, int64_t columns, float factor) {
   Vec poison = zero();
   for (int64_t i = 0; i < n; ++i) {
-    const T* ahead = from + std::min(i + kRowsAhead, n - 1) * stride;
+    const T* ahead = from.row(std::min(i + kRowsAhead, n - 1));
     for_vectors(size_t(columns), [&](size_t j, auto part) HWY_ATTR {
       hwy::Prefetch(ahead + j);
-      const Vec x = hn::Mul(load(from + i * stride + j, part), splat(factor));
+      const Vec x = hn::Mul(load(from.row(i) + j, part), splat(factor));
       poison = hn::Or(poison, hn::Mul(x, zero()));  // NaN once x is NaN or infinite
       hn::Store(x, F32(), to.row(i) + j);
     });
@@ -191,15 +205,15 @@ bool pack_rows(Matrix<float> to, const T* from, int64_t stride, int64_t n, int64
 
 // Rows [n, columns] as they are, pairs of neighbours in a row; zeros up to whole vectors, and up to `height` rows.
 // Whether all values are finite.
-inline bool copy_rows(Matrix<Pair> to, const bf16* from, int64_t stride, int64_t n, int64_t height, int64_t columns) {
+inline bool copy_rows(Matrix<Pair> to, Matrix<const bf16> from, int64_t n, int64_t height, int64_t columns) {
   const U32 u;
   const int64_t width = vectors_of(words_of<Pair>(columns)) * lanes();
   auto carried = hn::Zero(u);  // into the bit above an exponent whose bits are all 1
   for (int64_t i = 0; i < n; ++i) {
-    const bf16* ahead = from + std::min(i + kRowsAhead, n - 1) * stride;
+    const bf16* ahead = from.row(std::min(i + kRowsAhead, n - 1));
     Pair* row = to.row(i);
     row[(columns - 1) / 2] = 0;
-    std::memcpy(row, from + i * stride, size_t(columns) * sizeof(bf16));
+    std::memcpy(row, from.row(i), size_t(columns) * sizeof(bf16));
     std::fill(row + words_of<Pair>(columns), row + width, 0);
     for (int64_t j = 0; j < width; j += lanes()) {
       hwy::Prefetch(ahead + 2 * j);
@@ -360,15 +374,21 @@ void softmax_rows(Softmax& state, const TileView& view, Matrix<float> scores, Ma
   state.largest = max_of(largest);
 }
 
+// What backward knows of a block's rows.
+struct SoftmaxGradient {
+  float softcap;
+  const float *log_sum_exp, *dot;
+};
+
 // Scores of the tile's rows become p = exp(score - log_sum_exp), dp becomes dL/dscore = p (dp - dot), before the
-// soft-cap. log_sum_exp and dot are those of the tile's rows.
-void softmax_gradient_rows(const TileView& view, Matrix<float> scores, Matrix<float> dp, const float* log_sum_exp,
-                           const float* dot, float softcap) {
+// soft-cap.
+void softmax_gradient_rows(const SoftmaxGradient& of, const TileView& view, Matrix<float> scores, Matrix<float> dp) {
   const F32 f32;
+  const float softcap = of.softcap;
   const Vec inverse_cap = splat(softcap == 0 ? 0.f : 1 / softcap);
   for (int64_t i = 0; i < view.rows; ++i) {
     const Interval keys = padded(view.group[i / kGroup]);
-    const Vec shift = splat(log_sum_exp[i]), mean = splat(dot[i]);
+    const Vec shift = splat(of.log_sum_exp[i]), mean = splat(of.dot[i]);
     float *s_row = scores.row(i), *dp_row = dp.row(i);
     for_keys(keys, [&](int64_t j) HWY_ATTR {
       Vec s = hn::Load(f32, s_row + j), slope = splat(1.f);

@@ -76,10 +76,10 @@ void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, C
       cpu::cross_entropy_loss, cuda::cross_entropy_loss, sums, statistics, targets, options);
 }
 
-void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
-                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options) {
+void cross_entropy_gradient(Tensor d_logits, const CrossEntropyGradient& call) {
   const Span span("cross_entropy_gradient");
   const char* op = "cross_entropy_gradient";
+  const auto& [logits, statistics, targets, factor, options] = call;
   require_scalar(op, factor, DType::f32);
   check_logits(op, logits, options);
   require(d_logits.shape() == logits.shape(), "{}: d_logits are {}, logits {}", op, d_logits.shape(), logits.shape());
@@ -87,8 +87,7 @@ void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntr
   check_targets(op, targets, logits.size(0), options);
   run_twin(device_of(d_logits, logits, targets, factor, statistics.maximum, statistics.sum_exp, statistics.target_logit,
                      statistics.logit_sum),
-           cpu::cross_entropy_gradient, cuda::cross_entropy_gradient, d_logits, logits, statistics, targets, factor,
-           options);
+           cpu::cross_entropy_gradient, cuda::cross_entropy_gradient, d_logits, call);
 }
 
 }  // namespace keel::ops

@@ -24,8 +24,7 @@ struct CrossEntropyOptions {
   float z_loss = 0;
 };
 
-// Per row, fp32. Combined over ranks: the maximum first, then sum_exp rescaled to it (cross_entropy_rescale), then
-// sums.
+// Per row, fp32. Ranks combine the maximum first, rescale sum_exp to it (cross_entropy_rescale), then add the sums.
 struct CrossEntropyStatistics {
   Tensor maximum;       // [n]
   Tensor sum_exp;       // [n], of exp(logit - maximum)
@@ -54,9 +53,15 @@ struct CrossEntropySums {
 void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
                         const CrossEntropyOptions& options);
 
-// d_logits [n, columns] (fp32 or bf16; may be the logits themselves) = factor * d objective / d logit from the logits
-// as statistics left them, soft-cap's derivative included. factor [1] fp32 is 1 / (counted tokens of the global batch).
-void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
-                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options);
+struct CrossEntropyGradient {
+  ConstTensor logits;  // as statistics left them
+  CrossEntropyStatistics statistics;
+  ConstTensor targets;
+  ConstTensor factor;  // [1] fp32: 1 / (counted tokens of the global batch)
+  CrossEntropyOptions options;
+};
+// d_logits [n, columns] (fp32 or bf16; may be the logits themselves) = factor * d objective / d logit, soft-cap's
+// derivative included.
+void cross_entropy_gradient(Tensor d_logits, const CrossEntropyGradient& call);
 
 }  // namespace keel::ops

@@ -119,9 +119,10 @@ HWY_INLINE void gradient_row(T* d_logits, const float* logits, size_t n, const R
   });
 }
 
-RowGradient row_gradient(const CrossEntropyStatistics& statistics, int64_t row, float factor,
-                         const CrossEntropyOptions& options) {
-  const double smoothing = options.label_smoothing, scale = factor;
+RowGradient row_gradient(const CrossEntropyGradient& call, int64_t row) {
+  const CrossEntropyStatistics& statistics = call.statistics;
+  const CrossEntropyOptions& options = call.options;
+  const double smoothing = options.label_smoothing, scale = *call.factor.as<float>();
   const double maximum = statistics.maximum.as<float>()[row], sum = statistics.sum_exp.as<float>()[row];
   const double log_sum_exp = maximum + std::log(sum);
   return {maximum, scale * (1 + 2 * double(options.z_loss) * log_sum_exp) / sum,
@@ -129,8 +130,8 @@ RowGradient row_gradient(const CrossEntropyStatistics& statistics, int64_t row, 
           options.softcap > 0 ? 1 / double(options.softcap) : 0};
 }
 
-void gradient_rows(const Tensor& d_logits, const ConstTensor& logits, const CrossEntropyStatistics& statistics,
-                   const ConstTensor& targets, float factor, const CrossEntropyOptions& options) {
+void gradient_rows(const Tensor& d_logits, const CrossEntropyGradient& call) {
+  const auto& [logits, statistics, targets, factor, options] = call;
   const size_t real = real_columns(logits.size(1), options);
   dispatch_float(d_logits.dtype(), [&]<class T>() {
     for (int64_t row = 0; row < logits.size(0); ++row) {
@@ -140,7 +141,7 @@ void gradient_rows(const Tensor& d_logits, const ConstTensor& logits, const Cros
       const size_t written = id < 0 ? 0 : real;
       std::fill(d_own + written, d_own + logits.size(1), T(0.f));
       if (id < 0) continue;
-      const RowGradient gradient = row_gradient(statistics, row, factor, options);
+      const RowGradient gradient = row_gradient(call, row);
       const int64_t target = target_column(id, real, options);
       const double logit = target < 0 ? 0 : double(own[target]);  // read first: d_logits may be the logits
       gradient_row(d_own, own, real, gradient);
@@ -209,12 +210,11 @@ void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, C
   for (int i = 0; i < 4; ++i) sums.as<double>()[i] += own[i];
 }
 
-void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
-                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options) {
-  for_parts(logits.size(0), parts_for(logits), [&](int, int64_t begin, int64_t end) {
+void cross_entropy_gradient(Tensor d_logits, const CrossEntropyGradient& call) {
+  for_parts(d_logits.size(0), parts_for(d_logits), [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(gradient_rows)
-    (d_logits.slice(0, begin, end), logits.slice(0, begin, end), rows_of(statistics, begin, end),
-     targets.slice(0, begin, end), *factor.as<float>(), options);
+    (d_logits.slice(0, begin, end), {call.logits.slice(0, begin, end), rows_of(call.statistics, begin, end),
+                                     call.targets.slice(0, begin, end), call.factor, call.options});
   });
 }
 

@@ -10,7 +10,6 @@ void cross_entropy_statistics(const CrossEntropyStatistics& statistics, Tensor l
 void cross_entropy_rescale(const CrossEntropyStatistics& statistics, ConstTensor global_maximum);
 void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, ConstTensor targets,
                         const CrossEntropyOptions& options);
-void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
-                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options);
+void cross_entropy_gradient(Tensor d_logits, const CrossEntropyGradient& call);
 
 }  // namespace keel::ops::cpu

@@ -143,10 +143,20 @@ struct RowGradient {
   float at_target;
 };
 
+struct Gradient {
+  Logits logits;
+  Statistics statistics;
+  const int32_t* targets;
+  const float* factor;
+  CrossEntropyOptions options;
+};
+
 // By one thread; `own` is the row before it is overwritten.
-__device__ RowGradient row_gradient(const float* own, const Statistics& of, int64_t target, double scale,
-                                    const CrossEntropyOptions& options) {
+__device__ RowGradient row_gradient(const float* own, int64_t target, const Gradient& call) {
+  const Statistics& of = call.statistics;
+  const CrossEntropyOptions& options = call.options;
   const int64_t row = device::block_index().x;
+  const double scale = double(*call.factor);
   const double smoothing = double(options.label_smoothing), maximum = double(of.maximum[row]);
   const double sum = double(of.sum_exp[row]), log_sum_exp = maximum + log(sum);
   const double by_softmax = scale * (1 + 2 * double(options.z_loss) * log_sum_exp) / sum;
@@ -162,15 +172,14 @@ __device__ RowGradient row_gradient(const float* own, const Statistics& of, int6
 
 // d_logits may be the logits: a thread writes the columns that it has read.
 template <class T, int N>
-__global__ void __launch_bounds__(kRowThreads)
-    gradient_rows(T* d_logits, int64_t d_stride, Logits logits, Statistics of, const int32_t* targets,
-                  const float* factor, CrossEntropyOptions options) {
+__global__ void __launch_bounds__(kRowThreads) gradient_rows(T* d_logits, int64_t d_stride, Gradient call) {
+  const Logits& logits = call.logits;
   const float* row = own_row(logits);
   T* d_row = d_logits + int64_t(device::block_index().x) * d_stride;
-  const int32_t id = targets[device::block_index().x];
+  const int32_t id = call.targets[device::block_index().x];
   const int64_t target = target_column(id, logits), written = id < 0 ? 0 : logits.real;
   RowGradient* shared = device::shared_memory<RowGradient>();
-  if (device::thread_index().x == 0 && id >= 0) *shared = row_gradient(row, of, target, double(*factor), options);
+  if (device::thread_index().x == 0 && id >= 0) *shared = row_gradient(row, target, call);
   device::sync_threads();
   if (id >= 0) {
     const RowGradient gradient = *shared;
@@ -241,14 +250,15 @@ void cross_entropy_loss(Tensor sums, const CrossEntropyStatistics& statistics, C
          at<int32_t>(targets), targets.elements(), options);
 }
 
-void cross_entropy_gradient(Tensor d_logits, ConstTensor logits, const CrossEntropyStatistics& statistics,
-                            ConstTensor targets, ConstTensor factor, const CrossEntropyOptions& options) {
+void cross_entropy_gradient(Tensor d_logits, const CrossEntropyGradient& call) {
+  const auto& [logits, statistics, targets, factor, options] = call;
+  const Gradient arguments{logits_of(logits, options), statistics_of(statistics), at<int32_t>(targets),
+                           at<float>(factor), options};
   const int width = logits_width(d_logits, logits);
   dispatch_device_float(d_logits.dtype(), [&]<class T>() {
     dispatch_width(width, [&]<int N>() {
-      launch(gradient_rows<T, N>, unsigned(logits.size(0)), threads_for(logits, width), sizeof(RowGradient),
-             keel::cuda::current_stream(logits.device()), at<T>(d_logits), d_logits.stride(0),
-             logits_of(logits, options), statistics_of(statistics), at<int32_t>(targets), at<float>(factor), options);
+      launch(gradient_rows<T, N>, unsigned(d_logits.size(0)), threads_for(d_logits, width), sizeof(RowGradient),
+             keel::cuda::current_stream(d_logits.device()), at<T>(d_logits), d_logits.stride(0), arguments);
     });
   });
 }

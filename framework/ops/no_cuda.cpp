@@ -78,8 +78,7 @@ void cross_entropy_rescale(const CrossEntropyStatistics&, ConstTensor) {
 void cross_entropy_loss(Tensor, const CrossEntropyStatistics&, ConstTensor, const CrossEntropyOptions&) {
   refuse();
 }
-void cross_entropy_gradient(Tensor, ConstTensor, const CrossEntropyStatistics&, ConstTensor, ConstTensor,
-                            const CrossEntropyOptions&) {
+void cross_entropy_gradient(Tensor, const CrossEntropyGradient&) {
   refuse();
 }
 void embedding_forward(Tensor, ConstTensor, ConstTensor, int64_t, float) {
@@ -106,7 +105,7 @@ void add_column_sums(Tensor, ConstTensor) {
 void norm_forward(const NormForward&) {
   refuse();
 }
-void norm_backward(const NormBackward&, const NormGradients&) {
+void norm_backward(const NormBackward&) {
   refuse();
 }
 void add_moments(Tensor, ConstTensor, float) {
@@ -124,12 +123,10 @@ void qk_norm_merge_statistics(Tensor, ConstTensor, const QkNormRopeOptions&) {
 void qk_norm_rope_forward(Tensor, Tensor, const QkNormRopeInputs&, ConstTensor, const QkNormRopeOptions&) {
   refuse();
 }
-void qk_norm_backward_sums(Tensor, ConstTensor, ConstTensor, const QkNormRopeInputs&, ConstTensor,
-                           const QkNormRopeOptions&) {
+void qk_norm_backward_sums(Tensor, const QkNormRopeBackward&) {
   refuse();
 }
-void qk_norm_rope_backward(const QkNormRopeGradients&, ConstTensor, ConstTensor, const QkNormRopeInputs&, ConstTensor,
-                           ConstTensor, const QkNormRopeOptions&) {
+void qk_norm_rope_backward(const QkNormRopeGradients&, const QkNormRopeBackward&, ConstTensor) {
   refuse();
 }
 void qk_add_mean_squares(Tensor, Tensor, ConstTensor, const QkNormRopeOptions&) {

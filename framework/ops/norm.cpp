@@ -23,61 +23,52 @@ void check_same(const char* op, const char* names, const ConstTensor& a, const C
           name_of(b.dtype()));
 }
 
-void check_norm(const char* op, const ConstTensor& x, const NormStatistics& statistics, const NormWeights& weights,
-                const NormOptions& options) {
-  check_rows(op, "x", x, x);
-  check_vector(op, "the weight", weights.weight, x.size(1));
-  check_vector(op, "inverse", statistics.inverse, x.size(0));
-  if (options.kind == NormKind::layer) check_vector(op, "mean", statistics.mean, x.size(0));
-  if (!weights.bias.defined()) return;
-  require(options.kind == NormKind::layer, "{}: an rms norm has no bias", op);
-  check_vector(op, "the bias", weights.bias, x.size(1));
+// What forward and backward share; x is the norm's input.
+template <class Call>
+void check_norm(const char* op, const Call& call) {
+  check_rows(op, "x", call.x, call.x);
+  check_vector(op, "the weight", call.weights.weight, call.x.size(1));
+  check_vector(op, "inverse", call.statistics.inverse, call.x.size(0));
+  if (call.options.kind == NormKind::layer) check_vector(op, "mean", call.statistics.mean, call.x.size(0));
+  if (!call.weights.bias.defined()) return;
+  require(call.options.kind == NormKind::layer, "{}: an rms norm has no bias", op);
+  check_vector(op, "the bias", call.weights.bias, call.x.size(1));
 }
 
 }  // namespace
 
-void norm_forward(Tensor y, NormStatistics statistics, ConstTensor x, const NormWeights& weights,
-                  const NormOptions& options) {
+void norm_forward(const NormForward& call) {
   const Span span("norm_forward");
   const char* op = "norm_forward";
-  check_norm(op, x, statistics, weights, options);
+  const auto& [y, sum, statistics, x, branch, weights, options] = call;
+  check_norm(op, call);
   check_rows(op, "y", y, x);
-  const DeviceKind device = device_of(y, x, statistics.inverse, statistics.mean, weights.weight, weights.bias);
-  run_twin(device, cpu::norm_forward, cuda::norm_forward, NormForward{y, {}, statistics, x, {}, weights, options});
-}
-
-void residual_norm_forward(Tensor y, Tensor sum, NormStatistics statistics, ConstTensor residual, ConstTensor branch,
-                           const NormWeights& weights, const NormOptions& options) {
-  const Span span("residual_norm_forward");
-  const char* op = "residual_norm_forward";
-  check_norm(op, residual, statistics, weights, options);
-  check_rows(op, "y", y, residual);
-  check_rows(op, "sum", sum, residual);
-  check_rows(op, "branch", branch, residual);
-  check_same(op, "residual and sum", residual, sum);
-  check_same(op, "branch and y", branch, y);
+  require(sum.defined() == branch.defined(), "{}: a branch and the sum with it come together", op);
+  if (branch.defined()) {
+    check_rows(op, "sum", sum, x);
+    check_rows(op, "branch", branch, x);
+    check_same(op, "x and sum", x, sum);
+    check_same(op, "branch and y", branch, y);
+  }
   const DeviceKind device =
-      device_of(y, sum, residual, branch, statistics.inverse, statistics.mean, weights.weight, weights.bias);
-  run_twin(device, cpu::norm_forward, cuda::norm_forward,
-           NormForward{y, sum, statistics, residual, branch, weights, options});
+      device_of(y, sum, x, branch, statistics.inverse, statistics.mean, weights.weight, weights.bias);
+  run_twin(device, cpu::norm_forward, cuda::norm_forward, call);
 }
 
-void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, ConstTensor x,
-                   const NormStatistics& statistics, const NormWeights& weights, const NormOptions& options,
-                   bool accumulate) {
+void norm_backward(const NormBackward& call) {
   const Span span("norm_backward");
   const char* op = "norm_backward";
-  check_norm(op, x, statistics, weights, options);
+  const auto& [dx, gradients, dy, x, statistics, weights, options, accumulate] = call;
+  check_norm(op, call);
   check_rows(op, "dx", dx, x);
   check_rows(op, "dy", dy, x);
   check_same(op, "dx and x", dx, x);
   check_vector(op, "the gradient of the weight", gradients.d_weight, x.size(1));
   require(gradients.d_bias.defined() == weights.bias.defined(), "{}: a bias and its gradient come together", op);
   if (weights.bias.defined()) check_vector(op, "the gradient of the bias", gradients.d_bias, x.size(1));
-  const DeviceKind device = device_of(dx, dy, x, statistics.inverse, statistics.mean, weights.weight, weights.bias,
-                                      gradients.d_weight, gradients.d_bias);
-  run_twin(device, cpu::norm_backward, cuda::norm_backward,
-           NormBackward{dx, dy, x, statistics, weights, options, accumulate}, gradients);
+  run_twin(device_of(dx, dy, x, statistics.inverse, statistics.mean, weights.weight, weights.bias, gradients.d_weight,
+                     gradients.d_bias),
+           cpu::norm_backward, cuda::norm_backward, call);
 }
 
 }  // namespace keel::ops

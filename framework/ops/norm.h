@@ -27,23 +27,33 @@ struct NormStatistics {
   Tensor mean;     // [n] fp32; undefined for rms
 };
 
-// y [n, D] = norm(x [n, D]).
-void norm_forward(Tensor y, NormStatistics statistics, ConstTensor x, const NormWeights& weights,
-                  const NormOptions& options);
-// sum [n, D] = residual + branch, y = norm(sum), in one pass. sum may be the same memory as residual. residual and sum
-// have one element type (the residual stream's), branch and y another (the activations').
-void residual_norm_forward(Tensor y, Tensor sum, NormStatistics statistics, ConstTensor residual, ConstTensor branch,
-                           const NormWeights& weights, const NormOptions& options);
+// y [n, D] = norm(x [n, D]). With a branch: sum = x + branch and y = norm(sum), in one pass; sum may be the same memory
+// as x. x and sum have one element type (the residual stream's), branch and y another (the activations').
+struct NormForward {
+  Tensor y, sum = {};
+  NormStatistics statistics;
+  ConstTensor x, branch = {};
+  NormWeights weights;
+  NormOptions options = {};
+};
+void norm_forward(const NormForward& call);
 
 struct NormGradients {
   Tensor d_weight;  // [D] fp32, accumulated
   Tensor d_bias;    // [D] fp32, accumulated; undefined where there is no bias
 };
 
-// dx [n, D] = the norm's input gradient, plus `dx` itself when `accumulate` (the residual's own gradient, which
-// flows past the norm). x is the norm's input (the saved sum).
-void norm_backward(Tensor dx, const NormGradients& gradients, ConstTensor dy, ConstTensor x,
-                   const NormStatistics& statistics, const NormWeights& weights, const NormOptions& options,
-                   bool accumulate);
+// dx [n, D] = the norm's input gradient, plus `dx` itself when `accumulate` (the residual's own gradient, which flows
+// past the norm). x is what forward normalised: its sum where it had a branch.
+struct NormBackward {
+  Tensor dx;
+  NormGradients gradients;
+  ConstTensor dy, x;
+  NormStatistics statistics;
+  NormWeights weights;
+  NormOptions options = {};
+  bool accumulate = false;
+};
+void norm_backward(const NormBackward& call);
 
 }  // namespace keel::ops

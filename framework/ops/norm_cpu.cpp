@@ -134,9 +134,9 @@ void dispatch_both(DType stream, DType activation, const F& f) {
 void forward_rows(const NormForward& call, int64_t begin, int64_t end) {
   const int64_t width = call.y.size(1);
   const Parameters p(call.weights, call.options, width);
-  dispatch_both(call.residual.dtype(), call.y.dtype(), [&]<class X, class Y>() {
+  dispatch_both(call.x.dtype(), call.y.dtype(), [&]<class X, class Y>() {
     for (int64_t i = begin; i < end; ++i) {
-      const X* x = call.residual.as<X>() + i * width;
+      const X* x = call.x.as<X>() + i * width;
       if (call.sum.defined()) {
         X* sum = call.sum.as<X>() + i * width;
         add_row(sum, x, call.branch.as<Y>() + i * width, p.d);
@@ -189,7 +189,7 @@ void norm_forward(const NormForward& call) {
   });
 }
 
-void norm_backward(const NormBackward& call, const NormGradients& gradients) {
+void norm_backward(const NormBackward& call) {
   static thread_local PartialSums::Memory memory;  // at most 24 D bytes per thread of the loop
   const int64_t width = call.x.size(1);
   const int parts = parts_for(call.x);
@@ -201,8 +201,8 @@ void norm_backward(const NormBackward& call, const NormGradients& gradients) {
       sums.flush(part);
     }
   });
-  sums.add_to(gradients.d_weight, 0);
-  sums.add_to(gradients.d_bias, width);
+  sums.add_to(call.gradients.d_weight, 0);
+  sums.add_to(call.gradients.d_bias, width);
 }
 
 }  // namespace cpu

@@ -52,7 +52,7 @@ struct Forward {
   Y* y;
   X* sum;  // null without a branch
   float *inverse, *mean;
-  const X* residual;
+  const X* x;
   const Y* branch;
 };
 
@@ -65,14 +65,14 @@ __global__ void __launch_bounds__(kMostThreads, Packs > 1 ? 1 : 2) forward_rows(
     Kept<N, Packs> kept;
     const auto row_again = [&](const auto& f) {
       for_row<N, Packs>(p.width, [&](int pack, int i) {
-        if (Packs == 0) load(kept[pack], (a.sum ? a.sum : a.residual) + begin + i);
+        if (Packs == 0) load(kept[pack], (a.sum ? a.sum : a.x) + begin + i);
         f(kept[pack], i);
       });
     };
     float total = 0;
     for_row<N, Packs>(p.width, [&](int pack, int i) {
       float(&x)[N] = kept[pack];
-      load(x, a.residual + begin + i);
+      load(x, a.x + begin + i);
       if (a.sum) {
         float branch[N];
         load(branch, a.branch + begin + i);
@@ -219,7 +219,7 @@ int norm_width(const ConstTensor& x, const NormWeights& weights, const Tensors&.
 }  // namespace
 
 void norm_forward(const NormForward& call) {
-  const ConstTensor& x = call.residual;
+  const ConstTensor& x = call.x;
   const Parameters p = parameters_of(call.weights, call.options, x);
   const Grid grid = grid_for(x);
   const int width = norm_width(x, call.weights, call.y, call.sum, call.branch);
@@ -232,7 +232,7 @@ void norm_forward(const NormForward& call) {
   });
 }
 
-void norm_backward(const NormBackward& call, const NormGradients& gradients) {
+void norm_backward(const NormBackward& call) {
   const ConstTensor& x = call.x;
   const Parameters p = parameters_of(call.weights, call.options, x);
   const Grid grid = grid_for(x);
@@ -251,8 +251,8 @@ void norm_backward(const NormBackward& call, const NormGradients& gradients) {
                                    call.accumulate};
     launch(backward_rows<X, Y, N, Packs>, grid.blocks, grid.threads, kSharedBytes, stream, arguments, p);
   });
-  const PartialColumns of_weight{at<float>(gradients.d_weight), partial, p.width};
-  const PartialColumns of_bias{at<float>(gradients.d_bias), partial + p.width, p.width};
+  const PartialColumns of_weight{at<float>(call.gradients.d_weight), partial, p.width};
+  const PartialColumns of_bias{at<float>(call.gradients.d_bias), partial + p.width, p.width};
   add_partial_columns(of_weight, p.bias ? of_bias : PartialColumns{}, grid.blocks, columns, x.device());
 }
 

@@ -1,11 +1,11 @@
 // The CUDA twins of norm.h; arguments are checked already.
 #pragma once
 
-#include "framework/ops/norm_call.h"
+#include "framework/ops/norm.h"
 
 namespace keel::ops::cuda {
 
 void norm_forward(const NormForward& call);
-void norm_backward(const NormBackward& call, const NormGradients& gradients);
+void norm_backward(const NormBackward& call);
 
 }  // namespace keel::ops::cuda

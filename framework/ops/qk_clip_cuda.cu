@@ -20,12 +20,16 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+struct RowFactors {
+  const float* data;
+  bool one;  // for all rows
+};
 template <int N>
 __global__ void __launch_bounds__(kThreads)
-    scale(float* weights, const float* factors, bool one, float shift, int64_t rows, int64_t columns) {
+    scale(float* weights, RowFactors factors, float shift, int64_t rows, int64_t columns) {
   const int64_t packs = columns / N;
   for_elements<1>(rows * packs, [&](int64_t pack, auto) {
-    const float c = factors[one ? 0 : pack / packs];
+    const float c = factors.data[factors.one ? 0 : pack / packs];
     if (c == 1) return;  // 1 + w - 1 would round
     float w[N];
     load(w, weights + pack * N);
@@ -60,7 +64,8 @@ void scale_rows(Tensor weights, ConstTensor factors, float shift) {
   const Device device = weights.device();
   dispatch_width(row_width_of(weights), [&]<int N>() {
     launch(scale<N>, blocks_for(device, weights.elements() / N), kThreads, 0, keel::cuda::current_stream(device),
-           at<float>(weights), at<float>(factors), factors.elements() == 1, shift, weights.size(0), weights.size(1));
+           at<float>(weights), RowFactors{at<float>(factors), factors.elements() == 1}, shift, weights.size(0),
+           weights.size(1));
   });
 }
 

@@ -132,8 +132,8 @@ void qk_norm_merge_statistics(Tensor merged, ConstTensor gathered, const QkNormR
          tokens);
 }
 
-void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, const QkNormRopeInputs& inputs,
-                           ConstTensor statistics, const QkNormRopeOptions& options) {
+void qk_norm_backward_sums(Tensor sums, const QkNormRopeBackward& call) {
+  const auto& [dq_out, dk_out, inputs, statistics, options] = call;
   QkPass all = pass_of(inputs, options);
   all.statistics = at<float>(statistics);
   all.sides[0].dy = dq_out.data();

@@ -133,10 +133,10 @@ void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& in
       cpu::qk_norm_rope_forward, cuda::qk_norm_rope_forward, q_out, k_out, inputs, statistics, options);
 }
 
-void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, const QkNormRopeInputs& inputs,
-                           ConstTensor statistics, const QkNormRopeOptions& options) {
+void qk_norm_backward_sums(Tensor sums, const QkNormRopeBackward& call) {
   const Span span("qk_norm_backward_sums");
   const char* op = "qk_norm_backward_sums";
+  const auto& [dq_out, dk_out, inputs, statistics, options] = call;
   require(options.full(), "{}: only a norm over the full width has them", op);
   check_inputs(op, inputs, options);
   check_heads(op, dq_out, options.heads, inputs.qkv, options);
@@ -145,14 +145,13 @@ void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, 
   check_statistics(op, sums, inputs.qkv.size(0), options);
   run_twin(device_of(sums, dq_out, dk_out, inputs.qkv, inputs.q_weight, inputs.k_weight, inputs.rope, inputs.positions,
                      statistics),
-           cpu::qk_norm_backward_sums, cuda::qk_norm_backward_sums, sums, dq_out, dk_out, inputs, statistics, options);
+           cpu::qk_norm_backward_sums, cuda::qk_norm_backward_sums, sums, call);
 }
 
-void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_out, ConstTensor dk_out,
-                           const QkNormRopeInputs& inputs, ConstTensor statistics, ConstTensor sums,
-                           const QkNormRopeOptions& options) {
+void qk_norm_rope_backward(const QkNormRopeGradients& gradients, const QkNormRopeBackward& call, ConstTensor sums) {
   const Span span("qk_norm_rope_backward");
   const char* op = "qk_norm_rope_backward";
+  const auto& [dq_out, dk_out, inputs, statistics, options] = call;
   check_inputs(op, inputs, options);
   check_qkv(op, "d_qkv", gradients.d_qkv, options);
   require(gradients.d_qkv.size(0) == inputs.qkv.size(0) && gradients.d_qkv.dtype() == inputs.qkv.dtype(),
@@ -166,8 +165,7 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_
   check_d_weight(op, gradients.d_k_weight, inputs.k_weight);
   run_twin(device_of(gradients.d_qkv, gradients.d_q_weight, gradients.d_k_weight, dq_out, dk_out, inputs.qkv,
                      inputs.q_weight, inputs.k_weight, inputs.rope, inputs.positions, statistics, sums),
-           cpu::qk_norm_rope_backward, cuda::qk_norm_rope_backward, gradients, dq_out, dk_out, inputs, statistics, sums,
-           options);
+           cpu::qk_norm_rope_backward, cuda::qk_norm_rope_backward, gradients, call, sums);
 }
 
 void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options) {

@@ -41,14 +41,14 @@ struct QkNormRopeInputs {
   ConstTensor qkv;       // [n, (H + 2G) d], the QKV product
   ConstTensor q_weight;  // undefined, [d] or [H, d], fp32 (scope full: [H, d])
   ConstTensor k_weight;  // undefined, [d] or [G, d], fp32
-  ConstTensor rope;  // [positions, rotated] fp32: row p holds cos then sin of the rotated/2 angles; undefined without
+  // [positions, rotated] fp32: row p holds cos then sin of the rotated/2 angles; undefined without
+  ConstTensor rope;
   ConstTensor positions;  // [n] int32: each row's position in its document
 };
 
 // Scope full only. One row per token and side, fp32: what the ranks combine before the pass.
 //   l2, rms: columns {sum x_q^2, sum x_k^2 / R}, added over the ranks.
-//   layer:   columns {mean_q, centred second moment_q, mean_k, centred second moment_k} of this rank's features,
-//   gathered
+//   layer:   columns {mean_q, M2_q, mean_k, M2_k}, M2 the centred second moment, of this rank's features; gathered.
 // statistics is [n, 2] or [n, 4].
 void qk_norm_partial_statistics(Tensor statistics, const QkNormRopeInputs& inputs, const QkNormRopeOptions& options);
 // layer: merges gathered statistics [ranks, n, 4] in rank order (Chan et al. 1979; KV replicas weigh 1/R each) into
@@ -60,10 +60,16 @@ void qk_norm_merge_statistics(Tensor merged, ConstTensor gathered, const QkNormR
 void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& inputs, ConstTensor statistics,
                           const QkNormRopeOptions& options);
 
+struct QkNormRopeBackward {
+  ConstTensor dq_out, dk_out;  // the gradients of forward's outputs, as these lie
+  QkNormRopeInputs inputs;     // forward's
+  ConstTensor statistics;      // as forward took them
+  QkNormRopeOptions options;
+};
+
 // Scope full only: the sums that backward combines over the ranks, [n, 2] fp32 {S_q, S_k} with S = sum(gain*dy*x) for
 // l2 and rms, [n, 4] {S1_q, S2_q, S1_k, S2_k} with S1 = sum(gain*dy), S2 = sum(gain*dy*xhat) for layer.
-void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, const QkNormRopeInputs& inputs,
-                           ConstTensor statistics, const QkNormRopeOptions& options);
+void qk_norm_backward_sums(Tensor sums, const QkNormRopeBackward& call);
 
 struct QkNormRopeGradients {
   Tensor d_qkv;       // [n, (H + 2G) d]: the q and k columns are overwritten, v's are not touched
@@ -73,9 +79,7 @@ struct QkNormRopeGradients {
 
 // `sums` as combined over the ranks for scope full, undefined for scope head. An l2 row below its floor gets gradient
 // 0. Deterministic: weight gradients are added in an order that depends on sizes and thread count only.
-void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_out, ConstTensor dk_out,
-                           const QkNormRopeInputs& inputs, ConstTensor statistics, ConstTensor sums,
-                           const QkNormRopeOptions& options);
+void qk_norm_rope_backward(const QkNormRopeGradients& gradients, const QkNormRopeBackward& call, ConstTensor sums);
 
 // q [H] and k [G] fp32 += the mean square of each head before the norm, over rows and features; for telemetry.
 void qk_add_mean_squares(Tensor q, Tensor k, ConstTensor qkv, const QkNormRopeOptions& options);

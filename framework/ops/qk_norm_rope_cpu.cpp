@@ -114,9 +114,13 @@ void set_full(QkPass& pass, ConstTensor statistics, ConstTensor sums) {
   pass.sums = sums.defined() ? sums.as<float>() : nullptr;
 }
 
-void set_gradients_in(QkPass& pass, ConstTensor dq_out, ConstTensor dk_out) {
-  pass.sides[0].dy = dq_out.data();
-  pass.sides[1].dy = dk_out.data();
+QkPass backward_pass_of(const QkNormRopeBackward& call, ConstTensor sums) {
+  QkPass pass = pass_of(call.inputs, call.options);
+  set_gains(pass, call.inputs, call.options.zero_centered, memory_of_thread());
+  set_full(pass, call.statistics, sums);
+  pass.sides[0].dy = call.dq_out.data();
+  pass.sides[1].dy = call.dk_out.data();
+  return pass;
 }
 
 }  // namespace
@@ -158,31 +162,23 @@ void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& in
              [&](int, TokenRange range, const QkScratch& scratch) { qk_forward_tokens(pass, range, scratch); });
 }
 
-void qk_norm_backward_sums(Tensor sums, ConstTensor dq_out, ConstTensor dk_out, const QkNormRopeInputs& inputs,
-                           ConstTensor statistics, const QkNormRopeOptions& options) {
-  QkPass pass = pass_of(inputs, options);
-  set_gains(pass, inputs, options.zero_centered, memory_of_thread());
-  set_full(pass, statistics, {});
-  set_gradients_in(pass, dq_out, dk_out);
-  int64_t tokens = inputs.qkv.size(0);
+void qk_norm_backward_sums(Tensor sums, const QkNormRopeBackward& call) {
+  const QkPass pass = backward_pass_of(call, {});
+  const int64_t tokens = call.inputs.qkv.size(0);
   for_tokens(pass, tokens, parts_for(pass, tokens), [&](int, TokenRange range, const QkScratch& scratch) {
     qk_sums_tokens(sums.as<float>(), pass, range, scratch);
   });
 }
 
-void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_out, ConstTensor dk_out,
-                           const QkNormRopeInputs& inputs, ConstTensor statistics, ConstTensor sums,
-                           const QkNormRopeOptions& options) {
-  QkPass pass = pass_of(inputs, options);
-  set_gains(pass, inputs, options.zero_centered, memory_of_thread());
-  set_full(pass, statistics, sums);
-  set_gradients_in(pass, dq_out, dk_out);
+void qk_norm_rope_backward(const QkNormRopeGradients& gradients, const QkNormRopeBackward& call, ConstTensor sums) {
+  QkPass pass = backward_pass_of(call, sums);
+  const QkNormRopeOptions& options = call.options;
   const Tensor& d_qkv = gradients.d_qkv;
   for (int side = 0; side < 2; ++side) {
     pass.sides[side].dx = advanced(d_qkv.data(), side == 1 ? options.heads * options.head_dim : 0, d_qkv.dtype());
     pass.sides[side].dx_stride = d_qkv.stride(0);
   }
-  const int64_t tokens = inputs.qkv.size(0);
+  const int64_t tokens = d_qkv.size(0);
   const int parts = parts_for(pass, tokens);
   const Tensor &d_q = gradients.d_q_weight, &d_k = gradients.d_k_weight;
   const int64_t q_elements = d_q.defined() ? d_q.elements() : 0, k_elements = d_k.defined() ? d_k.elements() : 0;

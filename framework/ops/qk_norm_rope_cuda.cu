@@ -224,9 +224,8 @@ void qk_norm_rope_forward(Tensor q_out, Tensor k_out, const QkNormRopeInputs& in
   dispatch_rows(all, run, inputs.qkv, q_out, k_out, inputs.q_weight, inputs.k_weight, inputs.rope);
 }
 
-void qk_norm_rope_backward(const QkNormRopeGradients& gradients, ConstTensor dq_out, ConstTensor dk_out,
-                           const QkNormRopeInputs& inputs, ConstTensor statistics, ConstTensor sums,
-                           const QkNormRopeOptions& options) {
+void qk_norm_rope_backward(const QkNormRopeGradients& gradients, const QkNormRopeBackward& call, ConstTensor sums) {
+  const auto& [dq_out, dk_out, inputs, statistics, options] = call;
   const Tensor& d_qkv = gradients.d_qkv;
   const Device device = d_qkv.device();
   QkPass all = pass_of(inputs, options);

@@ -26,13 +26,22 @@ float dot(const T* a, const T* b, int64_t d) {
   return sum;
 }
 
+// Of one head.
 template <class T>
-int64_t parallel_keys(const T* query, const T* keys, int64_t stride, const float* lengths, Seen seen, int64_t d,
-                      float least) {
-  const float limit = least * std::sqrt(dot(query, query, d));
+struct Keys {
+  const T* data;
+  int64_t stride, d;
+  const float* lengths;
+
+  const T* row(int64_t j) const { return data + j * stride; }
+};
+
+template <class T>
+int64_t parallel_keys(const T* query, const Keys<T>& keys, Seen seen, float least) {
+  const float limit = least * std::sqrt(dot(query, query, keys.d));
   int64_t parallel = 0;
   for (int64_t j = seen.begin; j < seen.end; ++j)
-    parallel += std::abs(dot(query, keys + j * stride, d)) > limit * lengths[j];
+    parallel += std::abs(dot(query, keys.row(j), keys.d)) > limit * keys.lengths[j];
   return parallel;
 }
 
@@ -61,13 +70,13 @@ void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) 
   float* lengths = grown(memory, size_t(rows));  // of one head's keys
   dispatch_float(q.dtype(), [&]<class T>() {
     for (int64_t g = 0; g < G; ++g) {
-      const T* keys = k.as<T>() + g * d;
-      for (int64_t t = 0; t < rows; ++t) lengths[t] = std::sqrt(dot(keys + t * G * d, keys + t * G * d, d));
+      const Keys<T> keys{k.as<T>() + g * d, G * d, d, lengths};
+      for (int64_t t = 0; t < rows; ++t) lengths[t] = std::sqrt(dot(keys.row(t), keys.row(t), d));
       for (int64_t h = g * (H / G); h < (g + 1) * (H / G); ++h)
         for (int64_t i = 1; i <= queries; ++i) {
           const int64_t t = i * rows / queries - 1;
-          parallel.as<float>()[h] +=
-              float(parallel_keys(q.as<T>() + (t * H + h) * d, keys, G * d, lengths, seen_by(x, t), d, least));
+          const T* query = q.as<T>() + (t * H + h) * d;
+          parallel.as<float>()[h] += float(parallel_keys(query, keys, seen_by(x, t), least));
         }
     }
   });

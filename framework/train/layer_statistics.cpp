@@ -12,7 +12,7 @@ LayerStatistics::LayerStatistics(nn::ParameterSet& parameters, parallel::Mesh& m
       elements_(size_t(layers)),
       sums_({layers, 3}, DType::f64, parameters.device()),
       host_sums_({layers, 3}, DType::f64) {
-  const std::vector<optim::Span> pieces = parallel::pieces_of(parameters, mesh.data_position());
+  const std::vector<nn::ArenaRange> pieces = parallel::pieces_of(parameters, mesh.data_position());
   for (const nn::Parameter& parameter : parameters.all()) {
     const int64_t layer = parameter.spec.layer;
     if (layer < 0) continue;
@@ -29,7 +29,7 @@ LayerStatistics::LayerStatistics(nn::ParameterSet& parameters, parallel::Mesh& m
 const LayerStatistics::Layers& LayerStatistics::collect() {
   zero(sums_);
   for (const Part& part : parts_) {
-    const Tensor sums = sums_.tensor.slice(0, part.layer, part.layer + 1).reshaped({3});
+    const Tensor sums = sums_.tensor.row(part.layer);
     ops::add_sum_of_squares(sums.slice(0, 0, 1), part.master);
     if (rounded_) ops::add_out_of_range(sums.slice(0, 1, 3), part.compute);
   }

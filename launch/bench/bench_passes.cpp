@@ -46,8 +46,7 @@ struct Layer {
   // Room for the sums over heads that scope full exchanges: at most four numbers of a token from each rank.
   static int64_t bytes_of_sums(const BenchedStep& step, int64_t ranks) {
     constexpr int64_t kAlignment_bytes = 4096;
-    return (ranks + 1) * step.sizes().micro_sequences * step.sizes().length * 4 * int64_t(sizeof(float)) +
-           kAlignment_bytes;
+    return (ranks + 1) * step.sizes().shape().tokens() * 4 * int64_t(sizeof(float)) + kAlignment_bytes;
   }
   nn::Positions positions() const { return {rows, rope, {}}; }
 
@@ -85,8 +84,8 @@ PassSeconds qk_norm_pass(BenchedStep& step, BenchedStep& plain) {
   const auto pass = [&](const nn::QkNorm& norm) {
     layer.saved.reset();
     nn::QkNorm::Saved saved;
-    norm.forward(layer.q, layer.k, layer.qkv, layer.positions(), saved, layer.context);
-    norm.backward(layer.d_qkv, layer.q, layer.k, layer.qkv, layer.positions(), saved, layer.context);
+    norm.forward({layer.q, layer.k}, {layer.qkv, layer.positions()}, saved, layer.context);
+    norm.backward(layer.d_qkv, {layer.q, layer.k}, {layer.qkv, layer.positions()}, saved, layer.context);
   };
   return in_turn(
       layer.device, [&] { pass(layer.attention.qk_norm); },
@@ -98,7 +97,7 @@ PassSeconds telemetry_pass(BenchedStep& step) {
   const int64_t B = layer.B, T = layer.T, H = layer.H, G = layer.G, d = layer.d;
   const nn::QkNorm& norm = layer.attention.qk_norm;
   nn::QkNorm::Saved saved;
-  norm.forward(layer.q, layer.k, layer.qkv, layer.positions(), saved, layer.context);
+  norm.forward({layer.q, layer.k}, {layer.qkv, layer.positions()}, saved, layer.context);
   auto floats = [&](const Shape& shape) { return OwnedTensor(shape, DType::f32, layer.device); };
   OwnedTensor out({B, T, H, d}, layer.type, layer.device), log_sum_exp = floats({B, H, T}), largest = floats({H}),
                                                            entropy = floats({H}), q_squares = floats({H}),

@@ -60,8 +60,13 @@ OwnedTensor of_ids(const std::vector<int32_t>& ids, const Shape& shape, Device d
   return tensor;
 }
 
-// T tokens, H + G heads of d.
-void time_qk_norm(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, int64_t d) {
+// T tokens, H query and G key/value heads of d.
+struct Sizes {
+  int64_t T, H, G, d;
+};
+
+void time_qk_norm(Timer& timer, Device device, const Sizes& sizes) {
+  const auto [T, H, G, d] = sizes;
   auto half = [&](const Shape& shape) { return filled(shape, DType::bf16, 0.5f, device); };
   const OwnedTensor qkv = half({T, (H + 2 * G) * d}), d_qkv = half({T, (H + 2 * G) * d}), q = half({T, H, d}),
                     k = half({T, G, d});
@@ -78,14 +83,15 @@ void time_qk_norm(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, 
   timer.time("qk_norm_rope forward", 4 * elements, 0, [&] { ops::qk_norm_rope_forward(q, k, in, {}, options); });
   timer.aim_at(52e-6);
   timer.time("qk_norm_rope backward", 6 * elements, 0, [&] {
-    ops::qk_norm_rope_backward({d_qkv, d_gain_q, d_gain_k}, q, k, in, {}, {}, options);
+    ops::qk_norm_rope_backward({d_qkv, d_gain_q, d_gain_k}, {q, k, in, {}, options}, {});
   });
   timer.aim_at(87e-6);
 }
 
 // Causal: half of the T x T products. Backward recomputes the logits: five products against two. With documents of T /
 // 8 tokens an eighth of that is left.
-void time_attention(Timer& timer, Device device, int64_t T, int64_t H, int64_t G, int64_t d) {
+void time_attention(Timer& timer, Device device, const Sizes& sizes) {
+  const auto [T, H, G, d] = sizes;
   auto some = [&](int64_t heads) { return OwnedTensor({1, T, heads, d}, DType::bf16, device); };
   const OwnedTensor q = some(H), k = some(G), v = some(G), out = some(H), d_out = some(H), dq = some(H), dk = some(G),
                     dv = some(G);
@@ -119,11 +125,11 @@ void time_norm(Timer& timer, Device device, int64_t T, int64_t D) {
   const OwnedTensor x = rows(), branch = rows(), sum = rows(), y = rows();
   const OwnedTensor weight = filled({D}, DType::f32, 1, device), inverse({T}, DType::f32, device);
   timer.time("residual + norm", 8.0 * double(T * D), 0, [&] {
-    ops::residual_norm_forward(y, sum, {inverse, {}}, x, branch, {weight, {}}, {});
+    ops::norm_forward({y, sum, {inverse, {}}, x, branch, {weight, {}}});
   });
   const OwnedTensor d_weight({D}, DType::f32, device);
   timer.time("norm backward", 8.0 * double(T * D), 0, [&] {
-    ops::norm_backward(sum, {d_weight, {}}, y, x, {inverse, {}}, {weight, {}}, {}, true);
+    ops::norm_backward({sum, {d_weight, {}}, y, x, {inverse, {}}, {weight, {}}, {}, true});
   });
 }
 
@@ -166,8 +172,9 @@ void time_cross_entropy(Timer& timer, Device device, int64_t rows, int64_t V) {
   const double bytes = 4.0 * double(rows * V);
   timer.time("cross-entropy statistics", bytes, 0,
              [&] { ops::cross_entropy_statistics(statistics, logits, targets, options); });
-  timer.time("cross-entropy gradient", 1.5 * bytes, 0,
-             [&] { ops::cross_entropy_gradient(d_logits, logits, statistics, targets, factor, options); });
+  timer.time("cross-entropy gradient", 1.5 * bytes, 0, [&] {
+    ops::cross_entropy_gradient(d_logits, {logits, statistics, targets, factor, options});
+  });
 }
 
 void time_adamw(Timer& timer, Device device, int64_t n) {
@@ -189,8 +196,8 @@ std::vector<PassTime> time_passes(Device device, bool small) {
   Timer timer(device, small);
   const int64_t T = small ? 64 : 8192, H = small ? 4 : 32, G = small ? 2 : 8, d = small ? 64 : 128;
   time_copy(timer, device, small ? 4096 : int64_t(1) << 28);
-  time_qk_norm(timer, device, T, H, G, d);
-  time_attention(timer, device, T, H, G, d);
+  time_qk_norm(timer, device, {T, H, G, d});
+  time_attention(timer, device, {T, H, G, d});
   time_norm(timer, device, T, H * d);
   time_activation(timer, device, T, 2 * H * d);
   time_bias_sums(timer, device, T, (H + 2 * G) * d);

@@ -41,8 +41,8 @@ void gradient(benchmark::State& state, DType dtype) {
   float factor = 1e-3f;
   ops::cross_entropy_statistics(chunk.statistics(), chunk.logits, chunk.wanted(), chunk.options);
   benchmarking::measure(state, chunk.logits.tensor.size_bytes() + d_logits.size_bytes(), [&] {
-    ops::cross_entropy_gradient(d_logits, chunk.logits, chunk.statistics(), chunk.wanted(),
-                                Tensor(&factor, {1}, DType::f32), chunk.options);
+    ops::cross_entropy_gradient(
+        d_logits, {chunk.logits, chunk.statistics(), chunk.wanted(), Tensor(&factor, {1}, DType::f32), chunk.options});
   });
 }
 

@@ -27,7 +27,7 @@ struct Pass {
 void forward(benchmark::State& state, DType stream, DType activation, ops::NormKind kind, int64_t width) {
   Pass p(stream, activation, kind, width);
   benchmarking::measure(state, 2 * p.residual.tensor.size_bytes() + 2 * p.y.tensor.size_bytes(), [&] {
-    ops::residual_norm_forward(p.y, p.sum, p.statistics(), p.residual, p.branch, {p.weight, {}}, p.options);
+    ops::norm_forward({p.y, p.sum, p.statistics(), p.residual, p.branch, {p.weight, {}}, p.options});
   });
 }
 
@@ -35,7 +35,7 @@ void forward(benchmark::State& state, DType stream, DType activation, ops::NormK
 void backward(benchmark::State& state, DType stream, DType activation, ops::NormKind kind, int64_t width) {
   Pass p(stream, activation, kind, width);
   benchmarking::measure(state, 3 * p.residual.tensor.size_bytes() + p.y.tensor.size_bytes(), [&] {
-    ops::norm_backward(p.sum, {p.d_weight, {}}, p.y, p.residual, p.statistics(), {p.weight, {}}, p.options, true);
+    ops::norm_backward({p.sum, {p.d_weight, {}}, p.y, p.residual, p.statistics(), {p.weight, {}}, p.options, true});
   });
 }
 

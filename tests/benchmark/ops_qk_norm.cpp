@@ -53,7 +53,7 @@ void backward(benchmark::State& state, DType dtype, ops::QkNormKind kind, int64_
   ops::QkNormRopeGradients gradients{pass.d_qkv, normed ? pass.dq_weight.tensor : Tensor(),
                                      normed ? pass.dk_weight.tensor : Tensor()};
   benchmarking::measure(state, 3 * pass.bytes(), [&] {
-    ops::qk_norm_rope_backward(gradients, pass.q, pass.k, pass.inputs(), {}, {}, pass.options);
+    ops::qk_norm_rope_backward(gradients, {pass.q, pass.k, pass.inputs(), {}, pass.options}, {});
   });
 }
 

@@ -76,7 +76,7 @@ TEST(KernelBytes, QkNormAndRope) {
   EXPECT_LE(bytes_of("qk_norm_rope backward",
                      {{qkv, 2 * all, 0}, {q, 2 * T * H * d, 0}, {k, 2 * T * G * d, 0}, {d_qkv, 0, 2 * all}},
                      [&] {
-                       qk_norm_rope_backward({d_qkv, d_gain_q, d_gain_k}, q, k, in, {}, {}, options);
+                       qk_norm_rope_backward({d_qkv, d_gain_q, d_gain_k}, {q, k, in, {}, options}, {});
                      }),
             6 * all);
 }
@@ -87,11 +87,13 @@ TEST(KernelBytes, ResidualAndNorm) {
                      weight = floats({D}), d_weight = floats({D}), inverse = floats({T});
   bytes_of("residual + norm", {{x, 2 * n, 0}, {branch, 2 * n, 0}, {sum, 0, 2 * n}, {y, 0, 2 * n}, {inverse, 0, 4 * T}},
            [&] {
-             residual_norm_forward(y, sum, {inverse, {}}, x, branch, {weight, {}}, {});
+             norm_forward({y, sum, {inverse, {}}, x, branch, {weight, {}}});
            });
-  bytes_of("norm", {{x, 2 * n, 0}, {y, 0, 2 * n}}, [&] { norm_forward(y, {inverse, {}}, x, {weight, {}}, {}); });
+  bytes_of("norm", {{x, 2 * n, 0}, {y, 0, 2 * n}}, [&] {
+    norm_forward({.y = y, .statistics = {inverse, {}}, .x = x, .weights = {weight, {}}});
+  });
   bytes_of("norm backward, residual", {{y, 2 * n, 0}, {x, 2 * n, 0}, {dx, 2 * n, 2 * n}}, [&] {
-    norm_backward(dx, {d_weight, {}}, y, x, {inverse, {}}, {weight, {}}, {}, true);
+    norm_backward({dx, {d_weight, {}}, y, x, {inverse, {}}, {weight, {}}, {}, true});
   });
 }
 
@@ -113,8 +115,9 @@ TEST(KernelBytes, CrossEntropy) {
   // The logits of targets are read once more.
   bytes_of("cross-entropy statistics", {{logits, 4 * n + 4 * rows, 0}},
            [&] { cross_entropy_statistics(statistics, logits, targets, options); });
-  bytes_of("cross-entropy gradient", {{logits, 4 * n + 4 * rows, 0}, {gradient, 0, 2 * n}},
-           [&] { cross_entropy_gradient(gradient, logits, statistics, targets, factor, options); });
+  bytes_of("cross-entropy gradient", {{logits, 4 * n + 4 * rows, 0}, {gradient, 0, 2 * n}}, [&] {
+    cross_entropy_gradient(gradient, {logits, statistics, targets, factor, options});
+  });
 }
 
 TEST(KernelBytes, UpdateOfTheWeights) {

@@ -12,8 +12,7 @@ LEVELS = [
     ["framework/tensor", "framework/config"],
     ["framework/ops", "framework/comm", "framework/io"],
     ["framework/nn", "framework/data"],
-    ["framework/optim"],
-    ["framework/parallel"],
+    ["framework/optim", "framework/parallel"],
     ["framework/train", "framework/lab"],
     ["models", "checkpoints"],
     ["launch/common"],
@@ -24,6 +23,9 @@ LEVELS = [
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 70
+MOST_PARAMETERS = 5
+# A type and a name, which arguments of calls are not.
+PARAMETER = re.compile(r"\s*(const\s+)?[\w:]+(\s+const)?(\s*([&*]|[.]{3})+\s*|\s+)\w+\s*(=.*)?", re.S)
 # Preprocessor conditions: only in the file that CMake fills in. "#if HWY_ONCE" is Highway's own idiom.
 CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef)\b(?!\s+HWY_ONCE)")
 LEFT_OPEN = re.compile(r"\b(TODO|FIXME|XXX)\b")
@@ -60,6 +62,24 @@ def long_functions(lines):
             first = "namespace"
 
 
+def crowded_signatures(text):
+    """(line, parameters) of signatures with too many parameters. Parentheses are looked at from the inside out."""
+    text, before, found = re.sub(r'//.*|"(\\.|[^"\\\n])*"', "", text), None, []
+
+    def look(match):
+        inside, outer = match.group(1), None
+        while inside != outer:
+            outer, inside = inside, re.sub(r"<[^<>]*>|\{[^{}]*\}", "", inside)
+        parameters = inside.split(",")
+        if len(parameters) > MOST_PARAMETERS and all(map(PARAMETER.fullmatch, parameters)):
+            found.append((match.string.count("\n", 0, match.start()) + 1, len(parameters)))
+        return "\n" * match.group().count("\n")
+
+    while text != before:
+        before, text = text, re.sub(r"\(([^()]*)\)", look, text)
+    return found
+
+
 def problems_of(path, text):
     """(line, problem) pairs of one file; `path` is relative to the root."""
     lines = text.split("\n")
@@ -67,6 +87,9 @@ def problems_of(path, text):
         yield len(lines), f"{len(lines)} lines; {LONGEST_FILE} at most"
     for number, length in long_functions(lines):
         yield number, f"a function of {length} lines; {LONGEST_FUNCTION} at most"
+    if folder_of(path) in LEVEL:
+        for number, count in crowded_signatures(text):
+            yield number, f"a function of {count} parameters; {MOST_PARAMETERS} at most, then a named struct"
     for number, line in enumerate(lines, 1):
         if folder_of(path) in LEVEL:
             for problem in problems_of_include(path, line):
@@ -100,10 +123,12 @@ def self_test():
         "launch/a.cpp": "// TO" + "DO\n",
         "launch/common/a.cpp": '#include "launch/train/training.h"\n',
         "checkpoints/a.cpp": "\n" * 501,
+        "models/a/d.h": "void f(int a, T* b, F<int, T>&& c,\n       const std::vector<int>& d, int e, G g = {1, 2});\n",
         "models/a/c.cpp": "int f(int a,\n      int b) {\n" + "  ++a;\n" * 68 + "}\n",
     }
     fine = {
         "framework/train/a.h": '#include "framework/nn/model.h"\n#include "framework/train/hook.h"\n#include <vector>\n',
+        "models/a/d.h": "void f(int a, const F<int, T>& b, int c, int d, G e = {1, 2}) {\n  g(a, b, *c, {d, 2}, e, h(1));\n}\n",
         "models/a/c.cpp": "namespace {\nint f(int a) {\n" + "  ++a;\n" * 68 + "}\n" + "// a\n" * 9 + "}\n",
         "framework/ops/b.cpp": '#include "hwy/foreach_target.h"\n#if HWY_ONCE\n#endif\n',
     }

@@ -106,7 +106,7 @@ TEST_P(HenryBlock, ForwardAndBackward) {
   Attention::Saved saved;
   const Positions positions{rows, {}, {}};
   attention.forward(y, x, {positions, batch, {.largest_logit = largest}}, saved, context);
-  attention.backward(dx, dy, x, {positions, batch}, saved, context);
+  attention.backward(dx, dy, {positions, batch}, saved, context);
 
   const json& expected = golden[GetParam() ? "causal" : "without_mask"];
   expect_near(y.as<float>(), flat(expected["y"]), "y");

@@ -63,8 +63,8 @@ Result run(const reference::CrossEntropy& ce, DType dtype, const Values& logits,
   Result result{ops::CrossEntropySums::of(host_values<double>(sums).data()), Values(logits.size())};
   for (int64_t rank = 0; rank < ranks; ++rank) {
     options.first_column = rank * own;
-    ops::cross_entropy_gradient(gradient.slice(1, rank * own, (rank + 1) * own), pieces[size_t(rank)], total.view(),
-                                targets, factors, options);
+    ops::cross_entropy_gradient(gradient.slice(1, rank * own, (rank + 1) * own),
+                                {pieces[size_t(rank)], total.view(), targets, factors, options});
   }
   result.gradient = to_doubles(gradient);
   return result;

@@ -35,7 +35,8 @@ struct Call {
         dy(random_tensor({c.rows, c.width}, c.activation, seed + 3)),
         weight(random_tensor({c.width}, DType::f32, seed + 4, 0.3, c.options.zero_centered ? 0 : 1)),
         d_weight(random_tensor({c.width}, DType::f32, seed + 5)),
-        inverse({c.rows}, DType::f32) {
+        inverse({c.rows}, DType::f32),
+        options(c.options) {
     if (c.options.kind == NormKind::layer) mean = DeviceTensor({c.rows}, DType::f32);
     if (c.bias) bias = random_tensor({c.width}, DType::f32, seed + 6);
     if (c.bias) d_bias = random_tensor({c.width}, DType::f32, seed + 7);
@@ -44,9 +45,17 @@ struct Call {
   }
   ops::NormWeights weights() const { return {weight, bias}; }
   ops::NormStatistics statistics() const { return {inverse, mean}; }
-  ops::NormGradients gradients() const { return {d_weight, d_bias}; }
+
+  void forward() const {
+    ops::norm_forward({.y = y, .statistics = statistics(), .x = residual, .weights = weights(), .options = options});
+  }
+  void forward_added() const { ops::norm_forward({y, sum, statistics(), residual, branch, weights(), options}); }
+  void backward(ConstTensor x, bool accumulate) const {
+    ops::norm_backward({dx, {d_weight, d_bias}, dy, x, statistics(), weights(), options, accumulate});
+  }
 
   DeviceTensor residual, branch, sum, dx, y, dy, weight, d_weight, inverse, mean, bias, d_bias;
+  ops::NormOptions options;
   reference::Norm norm;
 };
 
@@ -60,23 +69,22 @@ void expect_like_reference(const Case& c, uint64_t seed) {
   SCOPED_TRACE(describe(c));
   Call run(c, seed);
   const double activation = one_op_tolerance(c.activation), stream = one_op_tolerance(c.stream);
-  ops::residual_norm_forward(run.y, run.sum, run.statistics(), run.residual, run.branch, run.weights(), c.options);
+  run.forward_added();
   EXPECT_TRUE(near_by_norm(run.sum, plus(to_doubles(run.residual), to_doubles(run.branch)), stream));
   Values x = to_doubles(run.sum);  // as stored: what backward sees
   Values expected = reference::norm_forward(run.norm, x);
   EXPECT_TRUE(near_by_norm(run.y, expected, activation));
   EXPECT_TRUE(near_by_rows(to_doubles(run.y), expected, c.width));
 
-  ops::norm_forward(run.y, run.statistics(), run.residual, run.weights(), c.options);
+  run.forward();
   EXPECT_TRUE(near_by_norm(run.y, reference::norm_forward(run.norm, to_doubles(run.residual)), activation));
 
-  ops::residual_norm_forward(run.y, run.sum, run.statistics(), run.residual, run.branch, run.weights(), c.options);
+  run.forward_added();
   auto want = reference::norm_backward(run.norm, to_doubles(run.dy), x);
   for (bool accumulate : {false, true}) {
     Values before = to_doubles(run.dx), weight_before = to_doubles(run.d_weight);
     Values bias_before = c.bias ? to_doubles(run.d_bias) : Values{};
-    ops::norm_backward(run.dx, run.gradients(), run.dy, run.sum, run.statistics(), run.weights(), c.options,
-                       accumulate);
+    run.backward(run.sum, accumulate);
     EXPECT_TRUE(near_by_norm(run.dx, accumulate ? plus(want.dx, before) : want.dx, stream));
     EXPECT_TRUE(near_by_norm(run.d_weight, plus(want.d_weight, weight_before), kFloat32));
     if (c.bias) {
@@ -115,10 +123,9 @@ TEST(Norm, WideRowsEqualTheReference) {
 TEST(Norm, SumMayLieOverTheResidual) {
   Case c{5, 33, DType::f32, DType::bf16, {}};
   Call apart(c, 7), together(c, 7);
-  ops::residual_norm_forward(apart.y, apart.sum, apart.statistics(), apart.residual, apart.branch, apart.weights(),
-                             c.options);
-  ops::residual_norm_forward(together.y, together.residual, together.statistics(), together.residual, together.branch,
-                             together.weights(), c.options);
+  apart.forward_added();
+  ops::norm_forward({together.y, together.residual, together.statistics(), together.residual, together.branch,
+                     together.weights(), c.options});
   EXPECT_TRUE(same_bits(apart.y, together.y));
   EXPECT_TRUE(same_bits(apart.sum, together.residual));
 }
@@ -129,7 +136,7 @@ TEST(Norm, StatisticsAreThoseOfTheStoredSum) {
   Call run(c, 8);
   set_values(run.residual, Values(64, 256.0));
   set_values(run.branch, Values(64, 0.9));  // the sum 256.9 rounds to 256 (spacing 2)
-  ops::residual_norm_forward(run.y, run.sum, run.statistics(), run.residual, run.branch, run.weights(), c.options);
+  run.forward_added();
   EXPECT_EQ(to_doubles(run.sum)[0], 256);
   EXPECT_FLOAT_EQ(float(to_doubles(run.inverse)[0]), 1 / 256.f);
 }
@@ -140,7 +147,7 @@ TEST(Norm, EpsilonIsInsideTheRoot) {  // CASES R06
     Call run(c, 9);
     set_values(run.residual, Values(8, 0x1p-10));
     set_values(run.weight, Values(8, 1.0));
-    ops::norm_forward(run.y, run.statistics(), run.residual, run.weights(), c.options);
+    run.forward();
     for (double y : to_doubles(run.y)) EXPECT_NEAR(y, 0.70711, dtype == DType::f32 ? 1e-5 : 2e-3);
   }
 }
@@ -150,7 +157,7 @@ TEST(Norm, ZeroCenteredWeightsAddInFp32) {
   Call run(c, 10);
   set_values(run.residual, Values(8, 5.0));
   set_values(run.weight, Values(8, double(float(bf16(0.003f)))));
-  ops::norm_forward(run.y, run.statistics(), run.residual, run.weights(), c.options);
+  run.forward();
   EXPECT_NEAR(to_doubles(run.y)[3], 1.003f, 1e-5);
 }
 
@@ -159,9 +166,8 @@ TEST(Norm, ZeroRowsGiveZeroAndFiniteGradients) {
     Case c{2, 16, DType::f32, DType::f32, {kind, 1e-6f, false}};
     Call run(c, 11);
     set_values(run.residual, Values(32, 0.0));
-    ops::norm_forward(run.y, run.statistics(), run.residual, run.weights(), c.options);
-    ops::norm_backward(run.dx, run.gradients(), run.dy, run.residual, run.statistics(), run.weights(), c.options,
-                       false);
+    run.forward();
+    run.backward(run.residual, false);
     EXPECT_EQ(to_doubles(run.y), Values(32, 0.0));
     for (double d : to_doubles(run.dx)) EXPECT_TRUE(std::isfinite(d));
   }
@@ -172,7 +178,7 @@ TEST(Norm, LayerNormOfALargeMean) {
   Case c{3, 100, DType::f32, DType::f32, {NormKind::layer, 1e-6f, false}};
   Call run(c, 12);
   fill_random(run.residual, 13, 1, 1000);
-  ops::norm_forward(run.y, run.statistics(), run.residual, run.weights(), c.options);
+  run.forward();
   EXPECT_TRUE(near_by_norm(run.y, reference::norm_forward(run.norm, to_doubles(run.residual)), 1e-4));
 }
 
@@ -180,9 +186,8 @@ TEST(Norm, SameBitsInEveryRun) {
   Case c{700, 96, DType::f32, DType::bf16, {NormKind::layer, 1e-6f, false}, true};
   Call first(c, 14), second(c, 14);
   for (Call* run : {&first, &second}) {
-    ops::norm_forward(run->y, run->statistics(), run->residual, run->weights(), c.options);
-    ops::norm_backward(run->dx, run->gradients(), run->dy, run->residual, run->statistics(), run->weights(), c.options,
-                       true);
+    run->forward();
+    run->backward(run->residual, true);
   }
   EXPECT_TRUE(same_bits(first.d_weight, second.d_weight));
   EXPECT_TRUE(same_bits(first.d_bias, second.d_bias));
@@ -192,7 +197,7 @@ TEST(Norm, SameBitsInEveryRun) {
 TEST(Norm, TolerancesRefusePlantedMistakes) {
   Case c{40, 48, DType::f32, DType::bf16, {}};
   Call run(c, 15);
-  ops::norm_forward(run.y, run.statistics(), run.residual, run.weights(), c.options);
+  run.forward();
   Values x = to_doubles(run.residual), y = reference::norm_forward(run.norm, x);
   reference::Norm layer = run.norm, centered = run.norm;
   layer.layer = true;
@@ -228,7 +233,7 @@ TEST(Norm, RefusesWhatDoesNotFit) {
   Call run(c, 16);
   auto message = [&](const ops::NormWeights& weights) {
     try {
-      ops::norm_forward(run.y, run.statistics(), run.residual, weights, c.options);
+      ops::norm_forward({.y = run.y, .statistics = run.statistics(), .x = run.residual, .weights = weights});
     } catch (const Error& error) {
       return std::string(error.what());
     }
@@ -238,6 +243,8 @@ TEST(Norm, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message({wide, {}}), ::testing::HasSubstr("the weight must be fp32 [8], not fp32 [9]"));
   EXPECT_THAT(message({run.weight, bias}), ::testing::HasSubstr("an rms norm has no bias"));
   EXPECT_EQ(message({run.weight, {}}), "accepted");
+  EXPECT_THROW(ops::norm_forward({run.y, {}, run.statistics(), run.residual, run.branch, run.weights()}), Error);
+  EXPECT_THROW(ops::norm_forward({run.y, run.sum, run.statistics(), run.residual, {}, run.weights()}), Error);
 }
 
 }  // namespace

@@ -148,6 +148,9 @@ class QkRank {
 
   ops::QkNormRopeInputs inputs() const { return {qkv, q_weight, k_weight, rope, positions}; }
   const ops::QkNormRopeOptions& options() const { return options_; }
+  ops::QkNormRopeBackward backward(ConstTensor statistics) const {
+    return {dq_out, dk_out, inputs(), statistics, options_};
+  }
   ops::QkNormRopeGradients gradients() const { return {d_qkv, d_q_weight, d_k_weight}; }
 
   // Adds what this rank made to the whole.
@@ -225,15 +228,13 @@ inline QkResult run_case(const QkCase& c, int64_t ranks = 1) {
   }
   for (QkRank& r : group) ops::qk_norm_rope_forward(r.q_out, r.k_out, r.inputs(), statistics, r.options());
   if (full) {
-    exchange([&](QkRank& r, Tensor out) {
-      ops::qk_norm_backward_sums(out, r.dq_out, r.dk_out, r.inputs(), statistics, r.options());
-    });
+    exchange([&](QkRank& r, Tensor out) { ops::qk_norm_backward_sums(out, r.backward(statistics)); });
     sums = combined(parts);
   }
   QkResult all{Values(c.q.size()), Values(c.k.size()),        Values(c.q.size()),
                Values(c.k.size()), Values(c.q_weight.size()), Values(c.k_weight.size())};
   for (QkRank& r : group) {
-    ops::qk_norm_rope_backward(r.gradients(), r.dq_out, r.dk_out, r.inputs(), statistics, sums, r.options());
+    ops::qk_norm_rope_backward(r.gradients(), r.backward(statistics), sums);
     r.collect(all);
   }
   return all;

@@ -161,7 +161,7 @@ TEST(QkNormRope, WeightGradientsAddToWhatIsThere) {
   QkCase c = make_case({7, 2, 1, 8}, DType::f32, options, Weights::shared, 40);
   QkRank rank(c, 0, 1);
   set_values(rank.d_q_weight, Values(8, 3.0));
-  ops::qk_norm_rope_backward(rank.gradients(), rank.dq_out, rank.dk_out, rank.inputs(), {}, {}, rank.options());
+  ops::qk_norm_rope_backward(rank.gradients(), {rank.dq_out, rank.dk_out, rank.inputs(), {}, rank.options()}, {});
   Values expected = reference_result(c).dq_weight;
   for (double& value : expected) value += 3;
   EXPECT_TRUE(near_by_norm(rank.d_q_weight, expected, kFloat32));
@@ -172,7 +172,7 @@ TEST(QkNormRope, LeavesTheColumnsOfVAlone) {
   QkCase c = make_case({3, 2, 1, 5}, DType::bf16, options, Weights::none, 41);
   QkRank rank(c, 0, 1);
   Values before = to_doubles(rank.d_qkv.tensor.slice(1, 15, 20));
-  ops::qk_norm_rope_backward(rank.gradients(), rank.dq_out, rank.dk_out, rank.inputs(), {}, {}, rank.options());
+  ops::qk_norm_rope_backward(rank.gradients(), {rank.dq_out, rank.dk_out, rank.inputs(), {}, rank.options()}, {});
   EXPECT_EQ(to_doubles(rank.d_qkv.tensor.slice(1, 15, 20)), before);
 }
 
@@ -228,7 +228,7 @@ TEST(QkNormRope, OnTheMetaDeviceChecksAreAllThatRuns) {
       meta({5, 32}, DType::bf16), meta({8}, DType::f32), {}, meta({16, 8}, DType::f32), meta({5}, DType::i32)};
   Tensor q = meta({5, 2, 8}, DType::bf16), k = meta({5, 1, 8}, DType::bf16);
   ops::qk_norm_rope_forward(q, k, inputs, {}, options);
-  ops::qk_norm_rope_backward({meta({5, 32}, DType::bf16), meta({8}, DType::f32), {}}, q, k, inputs, {}, {}, options);
+  ops::qk_norm_rope_backward({meta({5, 32}, DType::bf16), meta({8}, DType::f32), {}}, {q, k, inputs, {}, options}, {});
   EXPECT_THROW(ops::qk_norm_rope_forward(k, q, inputs, {}, options), Error);
 }
 

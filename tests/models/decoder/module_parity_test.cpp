@@ -104,7 +104,7 @@ TEST_P(ModuleParity, QkvColumnParallel) {
     const Tensor x = m.random(m.hidden(), 1), dx = m.take(Modules::kRows, m.hidden());
     const Tensor y = m.take(Modules::kRows, width_of(m.qkv()));
     const int64_t q = width_of(m.queries()), k = width_of(m.keys());
-    qkv.forward(y, x, m.context);
+    qkv.forward(y, x);
     qkv.backward(dx, m.random(columns, 2, m.qkv(), m.shares(q, 2 * k)), x, m.context);
     return Outcome{{"y", made(y, columns, m.qkv())}, {"dx", made(dx)}};
   });
@@ -116,7 +116,7 @@ TEST_P(ModuleParity, OutputRowParallel) {
     const Tensor x = m.random(m.query_width(), 1, m.queries()), dx = m.take(Modules::kRows, width_of(m.queries()));
     const Tensor y = m.take(Modules::kRows, m.hidden());
     output.forward(y, x, m.context);
-    output.backward(dx, m.random(m.hidden(), 2), x, m.context);
+    output.backward(dx, m.random(m.hidden(), 2), x);
     return Outcome{{"y", made(y)}, {"dx", made(dx, m.query_width(), m.queries())}};
   });
 }
@@ -132,8 +132,8 @@ TEST_P(ModuleParity, QkNorm) {
     const Tensor dk = m.random(m.key_width(), 4, m.keys(), m.shares(0, k_own));
     auto heads = [&](const Tensor& x) { return x.reshaped({n, x.size(1) / d, d}); };
     nn::QkNorm::Saved saved;
-    norm.forward(heads(q), heads(k), qkv, m.positions(), saved, m.context);
-    norm.backward(d_qkv, heads(dq), heads(dk), qkv, m.positions(), saved, m.context);
+    norm.forward({heads(q), heads(k)}, {qkv, m.positions()}, saved, m.context);
+    norm.backward(d_qkv, {heads(dq), heads(dk)}, {qkv, m.positions()}, saved, m.context);
     Made of_k{m.summed_over_replicas(to_doubles(d_qkv.slice(1, q_own, q_own + k_own))), m.key_width(), m.keys()};
     return Outcome{{"q", made(q, m.query_width(), m.queries())},
                    {"k", made(k, m.key_width(), m.keys())},
@@ -155,7 +155,7 @@ TEST_P(ModuleParity, Attention) {
     const nn::Attention::Inputs in{
         m.positions(), Modules::kBatch, {.largest_logit = largest.reshaped(heads), .entropy = entropy.reshaped(heads)}};
     attention.forward(y, x, in, saved, m.context);
-    attention.backward(dx, dy, x, in, saved, m.context);
+    attention.backward(dx, dy, in, saved, m.context);
     const int64_t H = m.decoder.config().attention.heads, first = m.mesh().tensor().rank() * attention.heads();
     const Ranges own = {{first, first + attention.heads()}};
     return Outcome{
