@@ -9,9 +9,7 @@ namespace {
 
 // Once the sizes are known to divide: what can be refused is refused before a device is touched.
 Device device_for(comm::World& world, const LoadOptions& options, const FullConfig& config) {
-  if (world.size() % options.tensor != 0)
-    throw input_error("{} ranks do not divide into tensor groups of {}", world.size(), options.tensor);
-  models::check_tensor_ranks(config.model, options.tensor, config::Node()["tensor"]);
+  checked_tensor(world, config.model, options.tensor);
   return choose_device(config.run, world);
 }
 
@@ -34,6 +32,13 @@ FullConfig stored_config(comm::World& world, const std::string& path, std::span<
     return checkpoints::read_contents(io, path).state.config;
   });
   return parse_full_config(text, path, overrides);
+}
+
+int checked_tensor(const comm::World& world, const models::DecoderConfig& model, int tensor) {
+  if (world.size() % tensor != 0)
+    throw input_error("{} ranks do not divide into tensor groups of {}", world.size(), tensor);
+  models::check_tensor_ranks(model, tensor, config::Node()["tensor"]);
+  return tensor;
 }
 
 LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)

@@ -13,6 +13,9 @@ FullConfig stored_config(io::IoThread& io, const std::string& path, std::span<co
 // The same, read on rank 0 and told to all. Collective.
 FullConfig stored_config(comm::World& world, const std::string& path, std::span<const std::string> overrides = {});
 
+// `tensor`, where the ranks divide into groups of so many and the heads over those of a group.
+int checked_tensor(const comm::World& world, const models::DecoderConfig& model, int tensor);
+
 struct LoadOptions {
   std::string path;
   std::vector<std::string> overrides;

@@ -42,6 +42,8 @@ void add_retrofit_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--sequences", arguments.retrofit.sequences, "How many sequences of them")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command.add_option("--tensor", arguments.retrofit.tensor, "Ranks that share the heads of a model too large for one")
+      ->check(CLI::PositiveNumber);
   command.add_flag("!--uncalibrated", arguments.retrofit.calibrate, "Leave gains and scales as a new model has them");
   command.add_flag("--fold", arguments.fold, "Take a learned logit scale into the q gains, 1 + w into w");
 }

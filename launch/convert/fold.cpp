@@ -75,8 +75,9 @@ class Fold {
 }  // namespace
 
 void fold_scale(const std::string& from, const std::string& to, comm::World& world) {
+  if (world.size() > 1) throw input_error("--fold is the work of one rank: start without mpirun");
   const FullConfig config = stored_config(world, from);
-  LoadedState source(world, config, {1, 1}, false), target(world, folded_config(config, to), {1, 1}, false);
+  LoadedState source(world, config, 1, {1, 1}, false), target(world, folded_config(config, to), 1, {1, 1}, false);
   source.read(from);
   target.take(source);
   Fold fold(source, target);

@@ -18,9 +18,12 @@ void copy_values(const Tensor& to, const Tensor& from) {
 
 }  // namespace
 
-LoadedState::LoadedState(comm::World& world, FullConfig full, nn::BatchShape batch, bool training)
-    : config(std::move(full)), mesh(world.all(), 1), group(mesh.tensor()), decoder(config.model), world_(world) {
-  if (world.size() > 1) throw input_error("a checkpoint is changed by one rank: start without mpirun");
+LoadedState::LoadedState(comm::World& world, FullConfig full, int tensor, nn::BatchShape batch, bool training)
+    : config(std::move(full)),
+      mesh(world.all(), checked_tensor(world, config.model, tensor)),
+      group(mesh.tensor()),
+      decoder(config.model),
+      world_(world) {
   decoder.allocate(decoder_layout(config, {{}, mesh, group}, batch, training));
   optimizer_.emplace(decoder.parameters(), everything(decoder.parameters()), ops::AdamwOptions{});
 }
@@ -52,7 +55,9 @@ void LoadedState::take(const LoadedState& other) {
 
 int64_t LoadedState::write(const std::string& path) {
   io::IoThread io;
-  const checkpoints::LocalTensors tensors{decoder.parameters(), has_moments() ? &*optimizer_ : nullptr, false};
+  const checkpoints::LocalTensors tensors{.parameters = decoder.parameters(),
+                                          .optimizer = has_moments() ? &*optimizer_ : nullptr,
+                                          .data_replica = mesh.data().rank() != 0};
   return checkpoints::write_checkpoint(world_.all(), io, tensors, run, {.path = path, .io_comm = world_.io_comm()});
 }
 

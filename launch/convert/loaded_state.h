@@ -1,4 +1,4 @@
-// The whole state of a run from its checkpoint, on one rank, to be changed and written again.
+// The whole state of a run from its checkpoint, to be changed and written again.
 #pragma once
 
 #include "checkpoints/reader.h"
@@ -10,8 +10,8 @@ namespace keel {
 class LoadedState {
  public:
   // `training`: with memory for forward and backward of micro-batches of `batch`; moments where the checkpoint has
-  // them.
-  LoadedState(comm::World& world, FullConfig config, nn::BatchShape batch, bool training);
+  // them. Groups of `tensor` ranks share the heads, and all groups hold the same.
+  LoadedState(comm::World& world, FullConfig config, int tensor, nn::BatchShape batch, bool training);
 
   // Weights, moments and everything else of `path`, whose config is this one's.
   void read(const std::string& path);

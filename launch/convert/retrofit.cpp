@@ -28,7 +28,7 @@ FullConfig retrofitted_config(const FullConfig& config, const std::string& path)
   return with_model(config, model, path);
 }
 
-// One pass over text: layer by layer what attention was given.
+// One pass over text: layer by layer what attention was given. The ranks of the data axis take turns.
 void observe(LoadedState& state, const data::Dataset& text, int64_t sequences,
              std::vector<models::QkCalibration>& layers) {
   const int64_t length = state.config.run.data.sequence_length;
@@ -37,14 +37,14 @@ void observe(LoadedState& state, const data::Dataset& text, int64_t sequences,
   const data::ValidationOrder order = text.validation_order();
   // Spread over the text: neighbours say the same.
   const int64_t count = std::min(sequences, order.samples());
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = state.mesh.data().rank(); i < count; i += state.mesh.data().size()) {
     const data::SampleId sample = order(i * order.samples() / count);
     batches.fill({&sample, 1});
     const nn::TokenBatch batch = batches.micro_batch(0);
     state.decoder.forward(batch);
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       const nn::Attention::Saved& saved = state.decoder.attention_saved(int64_t(layer));
-      layers[layer].add(saved.q, saved.k, batch.first_key, {1, length});
+      layers[layer].add(saved.q, saved.k, batch.first_key, {1, length}, i * length);
     }
   }
 }
@@ -61,11 +61,17 @@ std::vector<models::CalibratedGains> calibrate(LoadedState& state, const data::D
   constexpr int64_t kRows = 4096;  // of each head that a step looks at: 64 gains need no more
   const int64_t rows = std::min(sequences, text.validation_order().samples()) * state.config.run.data.sequence_length;
   std::vector<models::QkCalibration> layers;
-  for (int64_t layer = 0; layer < state.config.model.layers; ++layer)
-    layers.emplace_back(state.config.model, layer, learned_scale(state, layer), (rows + kRows - 1) / kRows);
+  for (int64_t layer = 0; layer < state.config.model.layers; ++layer) {
+    const nn::Attention& attention = state.decoder.blocks()[size_t(layer)]->attention;
+    layers.emplace_back(state.config.model, layer,
+                        models::CalibrationOptions{.heads = attention.heads(),
+                                                   .kv_heads = attention.kv_heads(),
+                                                   .scale = learned_scale(state, layer),
+                                                   .every = (rows + kRows - 1) / kRows});
+  }
   for (int pass = 0; pass <= kPasses; ++pass) {
     observe(state, text, sequences, layers);
-    for (models::QkCalibration& layer : layers) layer.improve();
+    for (models::QkCalibration& layer : layers) layer.improve(state.mesh.data());
   }
   log::info("calibrated on {} of {} rows of each head", layers[0].rows_of_a_pass(), rows);
   std::vector<models::CalibratedGains> gains;
@@ -103,9 +109,9 @@ void retrofit(const RetrofitOptions& options, comm::World& world) {
   const FullConfig before = stored_config(world, options.from, overrides);
   const data::Dataset text = open_validation_data(before);
   const nn::BatchShape batch{1, before.run.data.sequence_length};
-  LoadedState source(world, before, batch, true);
+  LoadedState source(world, before, options.tensor, batch, true);
   source.read(options.from);
-  LoadedState target(world, retrofitted_config(before, options.to), batch, false);
+  LoadedState target(world, retrofitted_config(before, options.to), options.tensor, batch, false);
   target.decoder.parameters().initialise(uint64_t(before.run.seed));
   target.take(source);
   // What the file says is the run's own config, not this start's.
@@ -118,7 +124,8 @@ void retrofit(const RetrofitOptions& options, comm::World& world) {
       set(target.parameter(layer, "attention.q_norm.weight"), gains[size_t(layer)].q);
       set(target.parameter(layer, "attention.k_norm.weight"), gains[size_t(layer)].k);
       set(target.parameter(layer, "attention.logit_scale.weight"), gains[size_t(layer)].scale);
-      divergence = std::max(divergence, gains[size_t(layer)].divergence);
+      const double of_all_heads = comm::all_reduce_value(target.mesh.tensor(), gains[size_t(layer)].divergence);
+      divergence = std::max(divergence, of_all_heads / target.mesh.tensor().size());
     }
   }
   if (target.has_moments())

@@ -13,6 +13,7 @@ struct RetrofitOptions {
   std::string change;    // "qk_norm=rms"
   std::string data;      // prefix of token files to calibrate on; "" = data.valid of the run
   int64_t sequences = 64;
+  int tensor = 1;         // ranks that share the heads; groups of them see different sequences
   bool calibrate = true;  // false: gains and scales stay as a new model starts with them, for comparison
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "framework/base/rng.h"
 #include "models/decoder/block_specs.h"
@@ -51,19 +52,20 @@ struct QkCalibration::Row {
   int64_t keys, key_stride;
 };
 
-QkCalibration::QkCalibration(const DecoderConfig& config, int64_t layer, std::span<const float> scale, int64_t every)
-    : heads_(config.attention.heads),
-      kv_heads_(config.kv_heads()),
+QkCalibration::QkCalibration(const DecoderConfig& config, int64_t layer, const CalibrationOptions& options)
+    : heads_(options.heads),
+      kv_heads_(options.kv_heads),
       d_(config.head_dim()),
       rotated_(config.layer_has_rope(layer) ? config.rotated_features() : 0),
       units_(d_ - rotated_ / 2),
       window_(config.layer_kind(layer) == LayerKind::local ? config.attention.window.value_or(0) : 0),
-      every_(every),
+      every_(options.every),
       amplitude_(rope_amplitude(config, layer)),
       scale_(config.initial_scale(layer)),
       softcap_(config.attention.logit_softcap.value_or(0)),
       sums_(size_t(heads_)),
       k_squares_(size_t(kv_heads_)) {
+  const std::span<const float> scale = options.scale;
   require(scale.size() <= 1 || int64_t(scale.size()) == heads_, "{} scales of {} heads", scale.size(), heads_);
   for (size_t h = 0; h < sums_.size(); ++h)
     sums_[h].scale = scale_ * (scale.empty() ? 1 : double(scale[scale.size() == 1 ? 0 : h]));
@@ -96,7 +98,6 @@ bool QkCalibration::is_looked_at(int64_t row) const {
 void QkCalibration::add_sizes(const float* q, const float* k) {
   for (int64_t h = 0; h < heads_; ++h) sums_[size_t(h)].q_squares += mean_square(q + h * d_);
   for (int64_t g = 0; g < kv_heads_; ++g) k_squares_[size_t(g)] += mean_square(k + g * d_);
-  ++rows_;
 }
 
 void QkCalibration::add_row(Head& head, const Row& row) const {
@@ -132,12 +133,13 @@ void QkCalibration::add_row(Head& head, const Row& row) const {
     for (size_t l = 0; l < m; ++l) head.hessian[i * m + l] -= mean[i] * mean[l];
 }
 
-void QkCalibration::add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn::BatchShape batch) {
+void QkCalibration::add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn::BatchShape batch, int64_t first_row) {
   const int64_t T = batch.length;
   for (int64_t row = 0; row < batch.tokens(); ++row) {
     if (passes_ == 0) add_sizes(q.as<float>() + row * heads_ * d_, k.as<float>() + row * kv_heads_ * d_);
-    if (passes_ == 0 || !is_looked_at(at_++)) continue;
-    ++fitted_;
+    if (passes_ > 0 && !is_looked_at(first_row + row)) continue;
+    ++seen_;
+    if (passes_ == 0) continue;
     const int64_t t = row % T, start = row - t;
     int64_t first = first_key.defined() ? first_key.as<int32_t>()[row] : 0;
     if (window_ > 0) first = std::max(first, t - window_ + 1);
@@ -170,7 +172,22 @@ void QkCalibration::step(Head& head) const {
   for (size_t i = 0; i < m; ++i) head.c[i] -= share * change[i];
 }
 
-void QkCalibration::improve() {
+void QkCalibration::add_up(comm::Communicator& data) {
+  const auto sum = [&](std::vector<double>& values) {
+    if (!values.empty()) data.all_reduce(Tensor(values.data(), {int64_t(values.size())}, DType::f64, {}));
+  };
+  for (Head& head : sums_) {
+    sum(head.gradient);
+    sum(head.hessian);
+    head.divergence = comm::all_reduce_value(data, head.divergence);
+    if (passes_ == 0) head.q_squares = comm::all_reduce_value(data, head.q_squares);
+  }
+  if (passes_ == 0) sum(k_squares_);
+  (passes_ == 0 ? rows_ : fitted_) += comm::all_reduce_value(data, std::exchange(seen_, 0));
+}
+
+void QkCalibration::improve(comm::Communicator& data) {
+  add_up(data);
   require(rows_ > 0, "a calibration without rows");
   const size_t m = size_t(units_);
   for (int64_t h = 0; h < heads_; ++h) {
@@ -188,7 +205,6 @@ void QkCalibration::improve() {
     head.divergence = 0;
   }
   ++passes_;
-  at_ = 0;
 }
 
 CalibratedGains QkCalibration::gains() const {

@@ -13,6 +13,7 @@
 // `every` of them; what q and k are in size is taken from all.
 #pragma once
 
+#include "framework/comm/communicator.h"
 #include "models/decoder/decoder_config.h"
 
 namespace keel::models {
@@ -24,16 +25,24 @@ struct CalibratedGains {
   double divergence = 0;     // of attention from what it was: nats per row, the mean over all heads
 };
 
+// H and G are those of this rank.
+struct CalibrationOptions {
+  int64_t heads = 0, kv_heads = 0;
+  std::span<const float> scale = {};  // [H], [1] or empty: the learned w of the unnormalised model, g = g0 w
+  int64_t every = 1;
+};
+
 class QkCalibration {
  public:
-  // Of one layer of the unnormalised model; `scale` [H], [1] or empty: its learned w, g = g0 w.
-  QkCalibration(const DecoderConfig& config, int64_t layer, std::span<const float> scale = {}, int64_t every = 1);
+  // Of one layer of the unnormalised model.
+  QkCalibration(const DecoderConfig& config, int64_t layer, const CalibrationOptions& options);
 
-  // One micro-batch on one rank: fp32 q [n, H, d] and k [n, G, d], rotated, as attention was given them; first_key as
-  // in TokenBatch, or undefined.
-  void add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn::BatchShape batch);
-  // After every pass over the text: the first finds the sizes of q and k, each further one takes a step.
-  void improve();
+  // One micro-batch: fp32 q [n, H, d] and k [n, G, d], rotated, as attention was given them; first_key as in
+  // TokenBatch, or undefined. `first_row`: how many rows of the whole text come before it.
+  void add(ConstTensor q, ConstTensor k, ConstTensor first_key, nn::BatchShape batch, int64_t first_row);
+  // After every pass over the text, of which ranks of `data` have seen parts: the first finds the sizes of q and k,
+  // each further one takes a step. Collective.
+  void improve(comm::Communicator& data);
   // The best of all passes but the first.
   CalibratedGains gains() const;
   // That a step of each head is taken from.
@@ -56,13 +65,15 @@ class QkCalibration {
   double capped(double s) const;
   void add_row(Head& head, const Row& row) const;
   void step(Head& head) const;
+  void add_up(comm::Communicator& data);
 
   int64_t heads_, kv_heads_, d_, rotated_, units_, window_, every_;
   double amplitude_, scale_, softcap_;  // m, g0
   std::vector<Head> sums_;
   std::vector<double> k_squares_;
-  int64_t rows_ = 0, fitted_ = 0, passes_ = 0;  // rows of the first pass, and looked at in the others
-  int64_t at_ = 0;                              // rows of the pass at hand
+  // Rows of the pass at hand that this rank has looked at; of the whole first pass, and of all others.
+  int64_t seen_ = 0, rows_ = 0, fitted_ = 0;
+  int64_t passes_ = 0;
 };
 
 }  // namespace keel::models

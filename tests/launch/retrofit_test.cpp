@@ -57,6 +57,34 @@ TEST_F(Retrofit, PutsQkNormIn) {
   EXPECT_THAT(keel("convert --retrofit qk_norm=l2 " + base + " out.h5").output, HasSubstr("qk_norm=rms is known"));
 }
 
+// Ranks see parts of the text, or have parts of the heads: the same gains.
+TEST_F(Retrofit, OnSeveralRanks) {
+  succeed(std::string(kBaseline) + "train.steps=40 model.attention.kv_heads=2");
+  const std::string convert =
+      "convert --retrofit qk_norm=rms --data corpus-valid --sequences 21 " + checkpoint("base", 40) + " ";
+  succeed(convert + "one.h5");
+  for (const auto& [name, ranks, tensor] : {std::tuple("data", 2, 1), {"tensor", 4, 4}, {"both", 4, 2}}) {
+    const Ended ended = keel(fmt::format("{}{}.h5 --tensor {}", convert, name, tensor), ranks);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    io::IoThread io;
+    const auto weights = [&](const std::string& file, const std::string& parameter) {
+      return checkpoints::read_weights(io, (directory_ / (file + ".h5")).string(), {parameter}).at(parameter);
+    };
+    for (const char* parameter : {"q_norm", "k_norm", "logit_scale"}) {
+      const std::string path = fmt::format("blocks.1.attention.{}.weight", parameter);
+      EXPECT_THAT(weights(name, path), ::testing::Pointwise(::testing::FloatNear(1e-4f), weights("one", path)))
+          << name << ' ' << parameter;
+    }
+    EXPECT_EQ(run_command(fmt::format("cd {} && h5diff -q {}.h5 one.h5 /moment2/blocks.0.attention.q.weight",
+                                      directory_.string(), name))
+                  .code,
+              0);
+  }
+  const Ended odd = keel(convert + "odd.h5 --tensor 3", 4);
+  EXPECT_EQ(odd.code, 2);
+  EXPECT_THAT(odd.output, HasSubstr("4 ranks do not divide into tensor groups of 3"));
+}
+
 TEST_F(Retrofit, LeavesGainsAsTheyBeginWhereAsked) {
   succeed(std::string(kBaseline) + "train.steps=10");
   const Ended ended =

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "framework/base/rng.h"
 #include "framework/ops/qk_norm_rope.h"
@@ -34,11 +35,14 @@ class Calibration : public ::testing::Test {
         for (int64_t i = 0; i < d; ++i) x[i] = float(length * noise(i) / std::sqrt(square) * (i % 2 ? 1.5 : 1));
       }
   }
+  static CalibrationOptions all_heads(std::span<const float> scale = {}, int64_t every = 1) {
+    return {.heads = H, .kv_heads = G, .scale = scale, .every = every};
+  }
   CalibratedGains calibrated(int passes) {
-    QkCalibration calibration(config_, 0);
+    QkCalibration calibration(config_, 0, all_heads());
     for (int pass = 0; pass < passes; ++pass) {
-      calibration.add(q_, k_, {}, {1, T});
-      calibration.improve();
+      calibration.add(q_, k_, {}, {1, T}, 0);
+      calibration.improve(*alone_);
     }
     return calibration.gains();
   }
@@ -129,6 +133,7 @@ class Calibration : public ::testing::Test {
   }
 
   DecoderConfig config_ = with_rope("{}");
+  std::unique_ptr<comm::Communicator> alone_ = comm::make_self_communicator();
   OwnedTensor q_{{T, H, d}, DType::f32}, k_{{T, G, d}, DType::f32};
 };
 
@@ -153,10 +158,10 @@ TEST_F(Calibration, KnowsAmplitudesAndLearnedScales) {
       config_.rope = with_rope(rope).rope;
       const Rows before = rotated(nullptr);
       const double g0 = config_.initial_scale(0);
-      QkCalibration calibration(config_, 0, *w);
+      QkCalibration calibration(config_, 0, all_heads(*w));
       for (int pass = 0; pass < 2; ++pass) {
-        calibration.add(before.q, before.k, {}, {1, T});
-        calibration.improve();
+        calibration.add(before.q, before.k, {}, {1, T}, 0);
+        calibration.improve(*alone_);
       }
       const CalibratedGains gains = calibration.gains();
       const Rows after = rotated(&gains);
@@ -204,10 +209,11 @@ TEST_F(Calibration, LooksAtSomeRows) {
     }
   };
   const auto of_all = [&](int64_t every, int64_t rows) {
-    QkCalibration calibration(config_, 0, {}, every);
+    QkCalibration calibration(config_, 0, all_heads({}, every));
     for (int pass = 0; pass < 9; ++pass) {
-      each([&] { calibration.add(q_, k_, {}, {1, T}); });
-      calibration.improve();
+      int64_t row = 0;
+      each([&] { calibration.add(q_, k_, {}, {1, T}, std::exchange(row, row + T)); });
+      calibration.improve(*alone_);
     }
     EXPECT_EQ(calibration.rows_of_a_pass(), rows);
     const CalibratedGains gains = calibration.gains();
