@@ -59,10 +59,12 @@ struct StepReport {
   int64_t layers = 0, heads = 0;
   std::vector<float> largest_logit;
   std::vector<float> logit_bound;  // ops/head_gains.h, of the weights that the step used; empty where there is none
-  // On telemetry steps and steps not taken, else empty; what is of keys [L, G of the whole model].
+  // On telemetry steps and, after their verdict, steps in trouble (TrainingStep::look_closer), else empty; what is of
+  // keys [L, G of the whole model].
   std::vector<float> entropy, q_rms, k_rms;
   std::vector<float> q_gain, k_gain, logit_scale;  // as logit_bound
 
+  bool finite() const { return std::isfinite(loss) && std::isfinite(gradient_norm); }
   // The largest share of its bound that a head's logits reached; 0 without bounds.
   double bound_used() const {
     double used = 0;

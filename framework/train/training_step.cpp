@@ -170,7 +170,7 @@ void TrainingStep::read(StepReport& report) {
   report.updated = numbers_.gate.host.as<float>()[1] != 0;
   report.updates = inputs_.updates + int64_t(report.updated);
   read_heads(report);
-  report.not_finite = std::isfinite(report.loss) && std::isfinite(report.gradient_norm) ? "" : source_of_non_finite();
+  report.not_finite = report.finite() ? "" : source_of_non_finite();
 }
 
 void TrainingStep::read_heads(StepReport& report) const {
@@ -181,10 +181,13 @@ void TrainingStep::read_heads(StepReport& report) const {
   for (std::vector<float>* values : {&report.logit_bound, &report.entropy, &report.q_rms, &report.k_rms, &report.q_gain,
                                      &report.k_gain, &report.logit_scale})
     values->clear();
-  const bool bounded = own.logit_bound.defined();
-  if (bounded) HeadStatistics::arrange(report.logit_bound, numbers_.logit_bound.host, own.heads);
-  if (!inputs_.telemetry) return;
-  if (bounded) {
+  if (own.logit_bound.defined()) HeadStatistics::arrange(report.logit_bound, numbers_.logit_bound.host, own.heads);
+  if (inputs_.telemetry) read_telemetry(report);
+}
+
+void TrainingStep::read_telemetry(StepReport& report) const {
+  const nn::ModelTelemetry& own = model_.telemetry();
+  if (own.logit_bound.defined()) {
     HeadStatistics::arrange(report.q_gain, numbers_.q_gain.host, own.heads);
     HeadStatistics::arrange(report.k_gain, numbers_.k_gain.host, own.kv_heads);
     HeadStatistics::arrange(report.logit_scale, numbers_.logit_scale.host, own.heads);
@@ -206,12 +209,14 @@ void TrainingStep::look_closer(StepReport& report, const MicroBatch& batch) {
   observe_heads();
   numbers_.download();
   wait();
-  read_heads(report);
+  read_telemetry(report);
 }
 
 std::string TrainingStep::source_of_non_finite() {
-  if (std::isfinite(ops::GateValues::of(numbers_.values.host.as<double>()).loss))
-    return fmt::format("in {}", data_parallel_.first_gradient_not_finite());
+  if (std::isfinite(ops::GateValues::of(numbers_.values.host.as<double>()).loss)) {
+    if (const std::string first = data_parallel_.first_gradient_not_finite(); !first.empty()) return "in " + first;
+    return "";  // each is finite, but not the square of all (ops/update_gate.h)
+  }
   const auto own = ops::CrossEntropySums::of(numbers_.own_sums.host.as<double>());
   const bool here = !std::isfinite(own.loss) || own.finite < own.counted;
   return fmt::format("on rank {}", comm::lowest_rank_where(mesh_.world(), here));
