@@ -53,10 +53,9 @@ class Decoder : public nn::Model {
   int64_t packed_bytes() const;
 
   const DecoderConfig& config() const { return config_; }
-  // What attention kept of the last micro-batch of a training step; without recomputation.
-  const nn::Attention::Saved& attention_saved(int64_t layer) const {
-    return training_saved_.blocks[size_t(layer)].attention;
-  }
+  // What a block, or its attention, kept of the last micro-batch of a training step; without recomputation.
+  const nn::Attention::Saved& attention_saved(int64_t layer) const { return block_saved(layer).attention; }
+  const nn::TransformerBlock::Saved& block_saved(int64_t layer) const { return training_saved_.blocks[size_t(layer)]; }
   nn::Embedding& embedding() { return *embedding_; }
   std::vector<std::unique_ptr<nn::TransformerBlock>>& blocks() { return blocks_; }
   nn::Classifier& classifier() { return *classifier_; }

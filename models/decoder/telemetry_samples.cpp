@@ -9,18 +9,19 @@
 namespace keel::models {
 namespace {
 
-constexpr int64_t kStreamTokens = 256, kSequenceTokens = 512, kQueries = 16;
+constexpr int64_t kSequenceTokens = 512, kQueries = 16;
 
 // Of the table [L, n] of one layer: [n].
 Tensor row(const Tensor& table, int64_t layer) {
   return table.slice(0, layer, layer + 1).reshaped({table.size(1)});
 }
 
-ConstTensor first_tokens(const ConstTensor& x) {
-  return x.slice(0, 0, std::min(x.size(0), kStreamTokens));
-}
-
 }  // namespace
+
+StreamMoments StreamMoments::of(const float* sums) {
+  const double elements = sums[0], scale = ops::kOfFourthPowers * ops::kOfFourthPowers, squares = sums[2] * scale;
+  return {float(sums[1] / elements), squares > 0 ? float(elements * sums[3] / (squares * squares)) : 0};
+}
 
 TelemetrySamples::TelemetrySamples(const Sizes& sizes)
     : sizes_(sizes),
@@ -37,11 +38,11 @@ void TelemetrySamples::begin_step() {
 }
 
 void TelemetrySamples::look_at_stream(int64_t layer, ConstTensor residual) {
-  ops::add_moments(row(stream_sums_, layer), first_tokens(residual), kOutlier);
+  ops::add_moments(row(stream_sums_, layer), residual, kOutlier);
 }
 
 void TelemetrySamples::look_at_range(int64_t layer, ConstTensor x) {
-  ops::add_out_of_range(row(out_of_range_, layer), first_tokens(x));
+  ops::add_out_of_range(row(out_of_range_, layer), x);
 }
 
 void TelemetrySamples::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key,
