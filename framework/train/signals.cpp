@@ -133,7 +133,7 @@ void Signals::accept(const StepReport& report) {
   const auto weight = float(1.0 / double(std::min(options_.spike.window, ++accepted_)));
   for (size_t i = 0; i < mean_logit_.size(); ++i)
     if (std::isfinite(report.largest_logit[i])) mean_logit_[i] += weight * (report.largest_logit[i] - mean_logit_[i]);
-  if (report.entropy.empty()) return;
+  if (!report.telemetry) return;
   best_entropy_.resize(report.entropy.size());
   for (size_t i = 0; i < best_entropy_.size(); ++i) best_entropy_[i] = std::max(best_entropy_[i], report.entropy[i]);
 }

@@ -77,8 +77,8 @@ class TrainingStep {
   void observe_heads();
   void update();
   Tensor qk_clip_factors();
-  void read_heads(StepReport& report) const;
-  void read_telemetry(StepReport& report) const;
+  enum class Shows { all, telemetry };  // everything, or only what other steps do not show
+  void read_heads(StepReport& report, Shows shows) const;
   std::string source_of_non_finite();
 
   nn::Model& model_;

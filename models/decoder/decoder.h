@@ -97,10 +97,9 @@ class Decoder : public nn::Model {
   int64_t activation_bytes_ = 0;
   Saved training_saved_;
   OwnedTensor global_rope_, local_rope_;
-  OwnedTensor largest_logit_, largest_logit_place_, entropy_, q_squares_, k_squares_;
-  OwnedTensor logit_bound_, q_gain_, k_gain_, logit_scale_;
-  std::vector<double> bound_factors_;  // [L]
-  OwnedTensor least_factor_;           // [L], for QK-clip
+  std::vector<OwnedTensor> statistics_;  // of telemetry_
+  std::vector<double> bound_factors_;    // [L]
+  OwnedTensor least_factor_;             // [L], for QK-clip
   nn::ModelTelemetry telemetry_;
   TelemetrySamples samples_;
 };

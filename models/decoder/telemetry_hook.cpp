@@ -41,7 +41,7 @@ void TelemetryHook::add_gains(const char* name, WeightOf weight_of, const HeadRo
 }
 
 train::Verdict TelemetryHook::judge(const train::StepReport& report) {
-  if (report.entropy.empty()) return {};  // no telemetry step
+  if (!report.telemetry) return {};
   for (const Gains& gains : gains_) record_gradient(report.step, gains);
   record_places(report);
   record_matrices(report);

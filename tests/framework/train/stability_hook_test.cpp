@@ -212,6 +212,7 @@ class SignalsOfHeads : public ::testing::Test {
     report.update_norm = 2e-3;
     report.layers = report.heads = 2;
     report.largest_logit = {5, 12, 5, 5};
+    report.telemetry = true;
     report.entropy = {2, 2, 2e-3f, 2};
     return report;
   }
