@@ -99,8 +99,9 @@ void describe(Fields& fields, RollbackConfig& c) {
 
 void describe(Fields& fields, StabilityConfig& c) {
   fields.add("max_skips", c.max_skips,
-             {.doc = "Consecutive steps in trouble (loss, gradient or logits not finite or leaping) that are skipped "
-                     "before the next rung: lower_lr, then rollback, then fallbacks, then the run stops with exit 3.",
+             {.doc = "Consecutive steps in trouble (loss, gradient or logits not finite, loss or logits leaping) that "
+                     "are skipped before the next rung: lower_lr, then rollback, then fallbacks, then the run stops "
+                     "with exit 3. As many spikes of the gradient norm are skipped beside them, then let pass.",
               .unit = "steps",
               .range = at_least(0),
               .on_resume = changeable});

@@ -177,29 +177,40 @@ namespace cpu {
 namespace {
 
 // A thread is worth 16k elements.
-int parts_for(const ConstTensor& x) {
+int threads_for(const ConstTensor& x) {
   return parts_of(x.size(0), 16384 / std::max<int64_t>(x.size(1), 1));
+}
+
+// Of the sums over rows, by sizes only: ranks of a tensor group each sum the gradients of weights that all of them
+// hold, and must get the same bits whatever threads they have.
+int parts_for(const ConstTensor& x) {
+  constexpr int64_t kRowsPerPart = 16, kMostParts = 64;
+  return int(std::clamp<int64_t>(x.size(0) / kRowsPerPart, 1, kMostParts));
 }
 
 }  // namespace
 
 void norm_forward(const NormForward& call) {
-  for_parts(call.y.size(0), parts_for(call.y), [&](int, int64_t begin, int64_t end) {
+  for_parts(call.y.size(0), threads_for(call.y), [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(forward_rows)(call, begin, end);
   });
 }
 
 void norm_backward(const NormBackward& call) {
-  static thread_local PartialSums::Memory memory;  // at most 24 D bytes per thread of the loop
-  const int64_t width = call.x.size(1);
+  static thread_local PartialSums::Memory memory;  // at most 24 D bytes per part
+  const int64_t rows = call.x.size(0), width = call.x.size(1);
   const int parts = parts_for(call.x);
   const PartialSums sums(memory, (call.weights.bias.defined() ? 2 : 1) * width, parts);
-  for_parts(call.x.size(0), parts, [&](int part, int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; row += PartialSums::kRows) {
-      HWY_DYNAMIC_DISPATCH(backward_rows)
-      (call, sums.few(part), row, std::min(row + PartialSums::kRows, end));
+  const auto run_part = [&](int part) {
+    const int64_t end = rows * (part + 1) / parts;
+    sums.begin(part);
+    for (int64_t row = rows * part / parts; row < end; row += PartialSums::kRows) {
+      HWY_DYNAMIC_DISPATCH(backward_rows)(call, sums.few(part), row, std::min(row + PartialSums::kRows, end));
       sums.flush(part);
     }
+  };
+  for_parts(parts, std::min(parts, threads_for(call.x)), [&](int, int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) run_part(int(part));
   });
   sums.add_to(call.gradients.d_weight, 0);
   sums.add_to(call.gradients.d_bias, width);

@@ -1,12 +1,13 @@
 // Sums over many rows made by several threads, such as a gain's gradient. A thread adds a few rows in fp32 and moves
-// these on to sums in double, so that rounding does not grow with the rows; at the end the threads' sums are added in
-// their order. The same sizes and thread count give the same bits.
+// these on to sums in double, so that rounding does not grow with the rows; at the end the parts' sums are added in
+// their order. The same sizes and number of parts give the same bits.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "framework/ops/threads.h"
 #include "framework/tensor/tensor.h"
 
 namespace keel::ops {
@@ -29,16 +30,19 @@ class PartialSums {
     std::vector<double> sums;
   };
 
-  // All zero. `memory` must outlive this, and is in use as long.
+  // Each part is to be begun. `memory` must outlive this, and is in use as long.
   PartialSums(Memory& memory, int64_t elements, int parts)
       : elements_(elements), stride_((elements + 15) / 16 * 16), parts_(parts) {
-    size_t total = size_t(stride_ * parts);
+    const auto total = size_t(stride_ * parts);
     few_ = grown(memory.few, total);
     sums_ = grown(memory.sums, total);
-    std::fill_n(few_, total, 0.f);
-    std::fill_n(sums_, total, 0.0);
   }
 
+  // All zero.
+  void begin(int part) const {
+    std::fill_n(few_ + stride_ * part, elements_, 0.f);
+    std::fill_n(sums_ + stride_ * part, elements_, 0.0);
+  }
   // Where a part adds its rows: [elements].
   float* few(int part) const { return few_ + stride_ * part; }
   void flush(int part) const {
@@ -52,11 +56,14 @@ class PartialSums {
   // out (fp32, may be undefined) += elements [first, first + its size).
   void add_to(Tensor out, int64_t first) const {
     if (!out.defined()) return;
-    for (int64_t i = 0; i < out.elements(); ++i) {
-      double total = 0;
-      for (int part = 0; part < parts_; ++part) total += sums_[stride_ * part + first + i];
-      out.as<float>()[i] += float(total);
-    }
+    for_parts(out.elements(), parts_of(out.elements() * parts_, 16384), [&](int, int64_t begin, int64_t end) {
+      double* total = sums_ + first;
+      for (int part = 1; part < parts_; ++part) {
+        const double* sums = total + stride_ * part;
+        for (int64_t i = begin; i < end; ++i) total[i] += sums[i];
+      }
+      for (int64_t i = begin; i < end; ++i) out.as<float>()[i] += float(total[i]);
+    });
   }
 
  private:

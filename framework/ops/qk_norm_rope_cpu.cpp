@@ -187,6 +187,7 @@ void qk_norm_rope_backward(const QkNormRopeGradients& gradients, const QkNormRop
   const int64_t rows_per_token = pass.sides[0].gain_stride == 0 ? options.heads : 1;
   const int64_t step = std::max<int64_t>(1, PartialSums::kRows / rows_per_token);
   for_tokens(pass, tokens, parts, [&](int part, TokenRange range, QkScratch scratch) {
+    d_gains.begin(part);
     if (q_elements > 0) scratch.d_gain[0] = d_gains.few(part);
     if (k_elements > 0) scratch.d_gain[1] = d_gains.few(part) + q_elements;
     for (int64_t begin = range.begin; begin < range.end; begin += step) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "framework/ops/partial_sums.h"
+#include "framework/ops/threads.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops::cpu {
@@ -45,22 +46,43 @@ int64_t parallel_keys(const T* query, const Keys<T>& keys, Seen seen, float leas
   return parallel;
 }
 
+struct Moments {
+  double outliers = 0, squares = 0, fourth_powers = 0;
+};
+
+template <class T>
+Moments moments_of(const T* begin, const T* end, float outlier) {
+  Moments sums;
+  for (const T* x = begin; x < end; ++x) {
+    const double value = *x, square = value * value;
+    sums.outliers += std::abs(value) > outlier;
+    sums.squares += square;
+    sums.fourth_powers += square * square;
+  }
+  return sums;
+}
+
 }  // namespace
 
 void add_moments(Tensor sums, ConstTensor x, float outlier) {
-  double outliers = 0, squares = 0, fourth_powers = 0;
+  constexpr int kChunks = 64;  // fixed: the sums do not depend on the thread count
+  const int64_t n = x.elements();
+  Moments of_chunks[kChunks];
   dispatch_float(x.dtype(), [&]<class T>() {
-    const T* values = x.as<T>();
-    for (int64_t i = 0; i < x.elements(); ++i) {
-      const double value = values[i], square = value * value;
-      outliers += std::abs(value) > outlier;
-      squares += square;
-      fourth_powers += square * square;
-    }
+    for_parts(kChunks, parts_of(n, 16384), [&](int, int64_t begin, int64_t end) {
+      for (int64_t chunk = begin; chunk < end; ++chunk)
+        of_chunks[chunk] = moments_of(x.as<T>() + n * chunk / kChunks, x.as<T>() + n * (chunk + 1) / kChunks, outlier);
+    });
   });
+  Moments all;
+  for (const Moments& chunk : of_chunks) {
+    all.outliers += chunk.outliers;
+    all.squares += chunk.squares;
+    all.fourth_powers += chunk.fourth_powers;
+  }
   float* to = sums.as<float>();
   const double scale = std::pow(kOfFourthPowers, 4);
-  for (double part : {double(x.elements()), outliers, squares, fourth_powers * scale}) *to++ += float(part);
+  for (double part : {double(n), all.outliers, all.squares, all.fourth_powers * scale}) *to++ += float(part);
 }
 
 void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) {

@@ -1,7 +1,7 @@
 #include "framework/ops/kernel.h"
 #include "framework/ops/sample_sums_cuda.h"
 
-// A sample of one layer on telemetry steps: 256 tokens of the stream, 16 queries of each head.
+// Of one layer on telemetry steps: the whole stream, 16 queries of each head.
 namespace keel::ops::cuda {
 namespace {
 

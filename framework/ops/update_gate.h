@@ -2,7 +2,9 @@
 // for the host: the update reads the gate, the host reads what happened afterwards.
 //
 //   loss = sums.loss / counted      norm = sqrt(squares)      gradient_scale = min(1, clip_norm / norm)
-//   made = loss and norm finite, and they and the largest logit at most their limits
+//   made = loss, norm and largest logit finite and at most their limits
+//
+// A norm whose square, scaled, passes fp32 counts as infinite: AdamW's second moments would never come back.
 #pragma once
 
 #include "framework/tensor/tensor.h"

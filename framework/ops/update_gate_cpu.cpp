@@ -19,8 +19,10 @@ void update_gate(Tensor gate, Tensor values, const UpdateGateInputs& in, double 
     if (logit > v[3] || std::isnan(logit)) v[3] = logit;  // NaN stays
   }
   const bool clip = clip_norm > 0 && v[2] > clip_norm;
-  const bool made = sums[2] > 0 && std::isfinite(v[0]) && std::isfinite(v[2]) && v[0] <= limits[0] &&
-                    v[2] <= limits[1] && v[3] <= limits[2];
+  const double scaled = clip ? clip_norm : v[2];
+  if (scaled * scaled > double(std::numeric_limits<float>::max())) v[2] = std::numeric_limits<double>::infinity();
+  const bool made = sums[2] > 0 && std::isfinite(v[0]) && std::isfinite(v[2]) && std::isfinite(v[3]) &&
+                    v[0] <= limits[0] && v[2] <= limits[1] && v[3] <= limits[2];
   gate.as<float>()[0] = clip ? float(clip_norm / v[2]) : 1.f;
   gate.as<float>()[1] = made ? 1.f : 0.f;
 }

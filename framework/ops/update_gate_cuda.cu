@@ -1,3 +1,5 @@
+#include <cfloat>
+
 #include "framework/ops/kernel.h"
 #include "framework/ops/update_gate_cuda.h"
 
@@ -32,10 +34,12 @@ __global__ void __launch_bounds__(device::kWarp) decide(float* gate, double* val
   if (device::thread_index().x != 0) return;
   const double counted = in.sums[2] / in.copies, each = in.copies * (counted > 1 ? counted : 1);
   const double loss = in.sums[3] < in.sums[2] ? double(NAN) : in.sums[0] / each;
-  const double norm = sqrt(*in.squares);
+  double norm = sqrt(*in.squares);
   const bool clip = in.clip_norm > 0 && norm > in.clip_norm;
-  const bool made = in.sums[2] > 0 && finite(loss) && finite(norm) && loss <= in.limits[0] && norm <= in.limits[1] &&
-                    double(largest) <= in.limits[2];
+  const double scaled = clip ? in.clip_norm : norm;
+  if (scaled * scaled > double(FLT_MAX)) norm = INFINITY;
+  const bool made = in.sums[2] > 0 && finite(loss) && finite(norm) && finite(double(largest)) && loss <= in.limits[0] &&
+                    norm <= in.limits[1] && double(largest) <= in.limits[2];
   values[0] = loss;
   values[1] = in.sums[1] / each;
   values[2] = norm;

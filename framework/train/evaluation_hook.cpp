@@ -1,7 +1,6 @@
 #include "framework/train/evaluation_hook.h"
 
 #include <array>
-#include <cmath>
 
 #include "framework/base/log.h"
 #include "framework/base/text.h"
@@ -15,7 +14,7 @@ void EvaluationHook::start(const Progress& progress) {
 
 Verdict EvaluationHook::after_step(const StepReport& report, const Verdict&, const Progress&) {
   const bool due = report.step == times_.total_steps || (times_.every > 0 && report.step % times_.every == 0);
-  finite_ = std::isfinite(report.loss) && std::isfinite(report.gradient_norm);
+  finite_ = report.finite();
   loss_.reset();
   if (due) evaluate(report.step, Needed::no);
   if (left_out_ != report.step) return {};

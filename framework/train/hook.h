@@ -28,6 +28,8 @@ class Hook {
 
   // Before the first step of this process, at the step resumed from (0 in a new run).
   virtual void start(const Progress&) {}
+  // All have started: may end the run before another step.
+  virtual Verdict started(const Progress&) { return {}; }
   // Of the scheduled learning rate, at this step.
   virtual double lr_factor(int64_t) const { return 1; }
   // Before the step: may lower the limits.

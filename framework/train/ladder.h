@@ -2,8 +2,8 @@
 // stop. Each rung is bounded, and good steps lead down again. Pure counting: the same on every rank.
 //
 // A step whose trouble is seen before its update is skipped. After `skips_in_a_row` of them, or `skips_of_1000` among
-// the last 1,000 attempts, the next rung is taken, and skips in a row count from 0. What was done is forgotten
-// `calm_steps` beyond the last trouble.
+// the last 1,000 attempts, the next rung is taken, and skips count from 0. Light and heavy trouble have a budget of
+// skips each. What was done is forgotten `calm_steps` beyond the last trouble.
 #pragma once
 
 #include <deque>
@@ -37,15 +37,16 @@ class Ladder {
  public:
   explicit Ladder(LadderOptions options) : options_(std::move(options)) {}
 
+  const LadderOptions& options() const { return options_; }
   // The rung for trouble at this step; `proceed` where light trouble is let pass.
   Action climb(int64_t step, Grade grade);
   // Whether light trouble would be skipped now.
-  bool skips_light() const { return may_skip(light_skips_); }
+  bool skips_light() const { return may_skip(light_); }
   // The step was taken, and nothing was wrong with it.
   void accept(int64_t step);
   // Of the scheduled learning rate.
   double lr_factor(int64_t step) const { return step <= lowered_until_ ? lowered_factor_ : 1; }
-  // What has been done so far: "3 skipped steps in a row, the learning rate lowered 2 times".
+  // What heavy trouble has led to so far: "3 skipped steps in a row, the learning rate lowered 2 times".
   std::string history() const;
   // Where the present trouble began; 0 where there is none.
   int64_t first_step() const { return first_step_; }
@@ -55,14 +56,18 @@ class Ladder {
 
  private:
   using Steps = std::deque<int64_t>;
-  bool may_skip(const Steps& skips) const;
-  bool skip(int64_t step, Steps& skips);
+  struct Skips {
+    int64_t in_a_row = 0;
+    Steps steps = {};  // among the last 1,000 attempts
+  };
+  bool may_skip(const Skips& skips) const;
+  bool skip(int64_t step, Skips& skips);
   void lower(int64_t step);
 
   LadderOptions options_;
-  int64_t skipped_in_a_row_ = 0, lowered_times_ = 0, lowered_until_ = 0, first_step_ = 0, last_trouble_ = 0;
+  Skips heavy_, light_;
+  int64_t lowered_times_ = 0, lowered_until_ = 0, first_step_ = 0, last_trouble_ = 0;
   double lowered_factor_ = 1;
-  Steps skips_, light_skips_;  // of the last 1,000 attempts
 };
 
 }  // namespace keel::train

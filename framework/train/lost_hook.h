@@ -17,6 +17,8 @@ class LostHook : public Hook {
   // `evaluation` outlives this and sees each step first.
   LostHook(const EvaluationHook& evaluation, const LostOptions& options) : evaluation_(evaluation), options_(options) {}
 
+  // Judges the evaluation that a run makes up where it goes on.
+  Verdict started(const Progress& progress) override { return judge_evaluation(progress.step, ""); }
   Verdict after_step(const StepReport& report, const Verdict& verdict, const Progress& progress) override;
 
   std::string name() const override { return "lost"; }
@@ -24,6 +26,9 @@ class LostHook : public Hook {
   void restore(const nlohmann::json& state) override;
 
  private:
+  // Where there was one after this step.
+  Verdict judge_evaluation(int64_t step, const std::string& more);
+
   const EvaluationHook& evaluation_;
   LostOptions options_;
   bool blown_ = false;  // a logit or a number that is not finite has settled it

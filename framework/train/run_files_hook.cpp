@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "framework/train/head_table.h"
+
 namespace keel::train {
 namespace {
 
@@ -90,15 +92,8 @@ void RunFilesHook::telemetry(const std::string& name, int64_t step, const std::v
 }
 
 void RunFilesHook::write_telemetry(const StepReport& report) {
-  for (const auto& [name, values] : {std::pair("largest_logit", &report.largest_logit),
-                                     {"logit_bound", &report.logit_bound},
-                                     {"entropy", &report.entropy},
-                                     {"q_rms", &report.q_rms},
-                                     {"k_rms", &report.k_rms},
-                                     {"q_gain", &report.q_gain},
-                                     {"k_gain", &report.k_gain},
-                                     {"logit_scale", &report.logit_scale}})
-    telemetry(name, report.step, report.layers, *values);
+  for (const HeadStatistic& statistic : kHeadStatistics)
+    telemetry(statistic.name, report.step, report.layers, report.*statistic.whole);
   try {
     io_.check();
   } catch (const Error& error) {

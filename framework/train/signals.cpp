@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace keel::train {
 namespace {
@@ -60,21 +61,25 @@ StepLimits Signals::limits() const {
 }
 
 std::optional<Trouble> Signals::leaping_logit(const StepReport& report, double least) const {
-  if (!options_.spikes || accepted_ < options_.spike.min_history || mean_logit_.size() != report.largest_logit.size())
-    return std::nullopt;
-  for (size_t i = 0; i < mean_logit_.size(); ++i) {
-    const double value = report.largest_logit[i], threshold = std::max(least, logit_limit(i));
-    if (value <= threshold) continue;
+  const std::vector<float>& logits = report.largest_logit;
+  const bool known = options_.spikes && accepted_ >= options_.spike.min_history && mean_logit_.size() == logits.size();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double value = logits[i], mean = known ? mean_logit_[i] : 0;
+    const double threshold = known ? std::max(least, logit_limit(i)) : std::numeric_limits<double>::infinity();
+    if (std::isfinite(value) && value <= threshold) continue;
     const auto layer = int64_t(i) / report.heads, head = int64_t(i) % report.heads;
-    return Trouble{
-        .signal = "largest_logit",
-        .reason = fmt::format("the largest logit {:.6g} of head {} in layer {} is above {:.6g}; its mean was {:.6g}",
-                              value, head, layer, threshold, mean_logit_[i]),
-        .value = value,
-        .mean = mean_logit_[i],
-        .threshold = threshold,
-        .layer = layer,
-        .head = head};
+    std::string reason = fmt::format("the largest logit {:.6g} of head {} in layer {}", value, head, layer);
+    if (std::isfinite(value))
+      reason += fmt::format(" is above {:.6g}; its mean was {:.6g}", threshold, mean);
+    else
+      reason += " is not finite";
+    return Trouble{.signal = "largest_logit",
+                   .reason = reason,
+                   .value = value,
+                   .mean = mean,
+                   .threshold = threshold,
+                   .layer = layer,
+                   .head = head};
   }
   return std::nullopt;
 }
@@ -126,8 +131,9 @@ void Signals::accept(const StepReport& report) {
   if (report.lr > 0) update_.accept(report.update_norm / report.lr);
   mean_logit_.resize(report.largest_logit.size());
   const auto weight = float(1.0 / double(std::min(options_.spike.window, ++accepted_)));
-  for (size_t i = 0; i < mean_logit_.size(); ++i) mean_logit_[i] += weight * (report.largest_logit[i] - mean_logit_[i]);
-  if (report.entropy.empty()) return;
+  for (size_t i = 0; i < mean_logit_.size(); ++i)
+    if (std::isfinite(report.largest_logit[i])) mean_logit_[i] += weight * (report.largest_logit[i] - mean_logit_[i]);
+  if (!report.telemetry) return;
   best_entropy_.resize(report.entropy.size());
   for (size_t i = 0; i < best_entropy_.size(); ++i) best_entropy_[i] = std::max(best_entropy_[i], report.entropy[i]);
 }

@@ -58,7 +58,7 @@ class Signals {
   std::optional<Trouble> spike(const SpikeDetector& detector, const char* signal, double value,
                                const std::string& where) const;
   double logit_limit(size_t head) const;
-  // The first head above `least`, and above its own limit.
+  // The first head above `least`, and above its own limit, or not finite.
   std::optional<Trouble> leaping_logit(const StepReport& report, double least) const;
   std::optional<Trouble> fallen_entropy(const StepReport& report);
 

@@ -16,16 +16,19 @@ io::Json fields_of(const StepReport& report, const Trouble& trouble) {
                  {"update_norm", report.update_norm},
                  {"largest_logit", report.largest()},
                  {"lr", report.lr},
+                 {"updated", report.updated},
                  {"first_sample", report.first_sample},
                  {"end_sample", report.end_sample}});
   return fields;
 }
 
-std::string advice(const TroubledSteps& troubled) {
+// Only what was on can be used up; where an update was made, no skip would have helped.
+std::string advice(const TroubledSteps& troubled, const LadderOptions& ladder, Grade grade) {
   return fmt::format(
-      "; stability.max_skips, lower_lr, rollback and fallbacks are used up: lower optimizer.lr, turn on QK-Norm, or "
-      "look at the data of samples {} to {}",
-      troubled.first_sample, troubled.end_sample - 1);
+      "; {}{}no rollback or fallback is left: lower optimizer.lr, turn on QK-Norm, or look at the data of samples "
+      "{} to {}",
+      grade == Grade::heavy && ladder.skips_in_a_row > 0 ? "stability.max_skips is used up, " : "",
+      ladder.lowerings > 0 ? "stability.lower_lr is used up, " : "", troubled.first_sample, troubled.end_sample - 1);
 }
 
 }  // namespace
@@ -39,7 +42,7 @@ Verdict StabilityHook::climb(const StepReport& report, const Trouble& trouble) {
   Verdict verdict{ladder_.climb(report.step, trouble.grade), trouble.reason};
   if (verdict.action == Action::proceed) return {};
   if (verdict.action != Action::skip) verdict.reason += ", after " + before;
-  if (verdict.action == Action::stop_unstable) verdict.reason += advice(troubled_);
+  if (verdict.action == Action::stop_unstable) verdict.reason += advice(troubled_, ladder_.options(), trouble.grade);
   io::Json fields = fields_of(report, trouble);
   fields["history"] = before;
   if (verdict.action >= Action::roll_back) fields["lasting"] = true;  // resumes from before it keep the line

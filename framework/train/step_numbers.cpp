@@ -10,9 +10,8 @@ Shape gathered(const Tensor& own, int64_t ranks) {
 // All pairs, with room for their alignment.
 int64_t capacity_bytes(const nn::ModelTelemetry& own, int64_t ranks) {
   int64_t bytes = 11 * 64;
-  for (const Tensor& part : {own.largest_logit, own.logit_bound, own.q_gain, own.k_gain, own.logit_scale, own.entropy,
-                             own.q_squares, own.k_squares})
-    bytes += 64 + 4 * gathered(part, ranks).elements();
+  for (const HeadStatistic& statistic : kHeadStatistics)
+    bytes += 64 + 4 * gathered(own.*statistic.own, ranks).elements();
   return bytes + 8 * own.largest_logit.size(0);
 }
 
@@ -31,15 +30,8 @@ StepNumbers::StepNumbers(const nn::ModelTelemetry& own, const parallel::Mesh& me
   change = block_.take({1 + own.largest_logit.size(0)}, DType::f64);
   values = block_.take({4}, DType::f64);
   gate = block_.take({2}, DType::f32);
-  for (auto [pair, part] : {std::pair(&largest_logit, own.largest_logit),
-                            {&logit_bound, own.logit_bound},
-                            {&q_gain, own.q_gain},
-                            {&k_gain, own.k_gain},
-                            {&logit_scale, own.logit_scale},
-                            {&entropy, own.entropy},
-                            {&q_squares, own.q_squares},
-                            {&k_squares, own.k_squares}})
-    *pair = block_.take(gathered(part, ranks), DType::f32);
+  for (size_t i = 0; i < heads.size(); ++i)
+    heads[i] = block_.take(gathered(own.*kHeadStatistics[i].own, ranks), DType::f32);
 }
 
 }  // namespace keel::train

@@ -2,9 +2,11 @@
 // statistics of heads after. One copy each way, so that a step on a GPU waits for the host nowhere.
 #pragma once
 
-#include "framework/nn/model.h"
+#include <array>
+
 #include "framework/parallel/mesh.h"
 #include "framework/tensor/mirrored.h"
+#include "framework/train/head_table.h"
 
 namespace keel::train {
 
@@ -33,8 +35,8 @@ class StepNumbers {
   Pair change;    // [1 + L] fp64: squares of the update, over all ranks: optim::Adamw
   Pair values;    // [4] fp64: of ops::update_gate
   Pair gate;      // [2] fp32: of ops::update_gate
-  // nn::ModelTelemetry over the data axis: [tensor ranks, L, heads of a rank] fp32.
-  Pair largest_logit, logit_bound, q_gain, k_gain, logit_scale, entropy, q_squares, k_squares;
+  // Of kHeadStatistics, over the data axis: [tensor ranks, L, heads of a rank] fp32; [0] where the model has none.
+  std::array<Pair, std::size(kHeadStatistics)> heads;
 };
 
 }  // namespace keel::train

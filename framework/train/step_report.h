@@ -57,12 +57,15 @@ struct StepReport {
 
   // Per layer and head of the whole model, [L, H] row-major.
   int64_t layers = 0, heads = 0;
+  bool telemetry = false;  // whether what telemetry steps show is there
   std::vector<float> largest_logit;
   std::vector<float> logit_bound;  // ops/head_gains.h, of the weights that the step used; empty where there is none
-  // On telemetry steps and steps not taken, else empty; what is of keys [L, G of the whole model].
+  // On telemetry steps and, after their verdict, of steps in trouble (TrainingStep::look_closer), else empty; what is
+  // of keys [L, G of the whole model].
   std::vector<float> entropy, q_rms, k_rms;
   std::vector<float> q_gain, k_gain, logit_scale;  // as logit_bound
 
+  bool finite() const { return std::isfinite(loss) && std::isfinite(gradient_norm); }
   // The largest share of its bound that a head's logits reached; 0 without bounds.
   double bound_used() const {
     double used = 0;

@@ -37,24 +37,34 @@ Ending Trainer::run() {
   const StreamScope scope(step_.stream());
   for (Hook* hook : hooks_) hook->start(progress_);
   Ending ending;
-  while (progress_.step < options_.total_steps) {
+  const auto ends = [&](const Verdict& verdict) {
+    if (verdict.action < Action::stop_saved) return false;
+    ending = {outcome_of(verdict.action), verdict.reason, verdict.lost};
+    return true;
+  };
+  bool over = ends(ask_hooks([&](Hook& hook) { return hook.started(progress_); }));
+  while (!over && progress_.step < options_.total_steps) {
     attempt(report_);
-    Verdict verdict = ask_hooks([&](Hook& hook) { return hook.judge(report_); });
-    require(!report_.updated || verdict.action == Action::proceed, "step {} was judged after its update was made: {}",
-            report_.step, verdict.reason);
-    if (!report_.updated && verdict.action == Action::proceed)
-      verdict = {Action::skip, report_.counted_tokens == 0 ? "no token of the batch counts" : "a value is not finite"};
-    if (!report_.updated && options_.telemetry_every > 0) step_.look_closer(report_, micro_batch_);
-    if (report_.updated) verdict = ask_hooks([&](Hook& hook) { return hook.judge_update(report_); });
+    const Verdict verdict = judge_attempt();
     const Activity activity(mesh_.world(), report_.step, "evaluating and saving");
     const Verdict after = ask_hooks([&](Hook& hook) { return hook.after_step(report_, verdict, progress_); });
-    const Verdict& last = after.action > verdict.action ? after : verdict;
-    if (last.action < Action::stop_saved) continue;
-    ending = {outcome_of(last.action), last.reason, last.lost};
-    break;
+    over = ends(after.action > verdict.action ? after : verdict);
   }
   for (Hook* hook : hooks_) hook->finish(progress_, ending);
   return ending;
+}
+
+// A step in trouble is looked at closer, after its verdict, which is the same with and without telemetry.
+Verdict Trainer::judge_attempt() {
+  Verdict verdict = ask_hooks([&](Hook& hook) { return hook.judge(report_); });
+  require(!report_.updated || verdict.action == Action::proceed, "step {} was judged after its update was made: {}",
+          report_.step, verdict.reason);
+  if (report_.updated)
+    verdict = ask_hooks([&](Hook& hook) { return hook.judge_update(report_); });
+  else if (verdict.action == Action::proceed)
+    verdict = {Action::skip, report_.counted_tokens == 0 ? "no token of the batch counts" : "a value is not finite"};
+  if (verdict.action > Action::proceed && options_.telemetry_every > 0) step_.look_closer(report_, micro_batch_);
+  return verdict;
 }
 
 void Trainer::attempt(StepReport& report) {

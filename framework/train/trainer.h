@@ -34,6 +34,7 @@ class Trainer {
 
  private:
   void attempt(StepReport& report);
+  Verdict judge_attempt();
   void draw_batch(StepReport& report);
   std::span<const data::SampleId> own_rows(data::SamplePosition& position);
   TrainingStep::Inputs inputs_of(const StepReport& report) const;

@@ -111,26 +111,19 @@ void TrainingStep::reduce() {
   ops::update_gate(numbers_.gate.device, numbers_.values.device,
                    {.sums = numbers_.sums.device.slice(0, 0, 4),
                     .squares = numbers_.squares.device,
-                    .largest_logit = numbers_.largest_logit.device,
+                    .largest_logit = numbers_.heads[kLargestLogit].device,
                     .limits = numbers_.limits.device,
                     .copies = mesh_.tensor().size()},
                    options_.clip_norm);
 }
 
 void TrainingStep::observe_heads() {
-  const nn::ModelTelemetry& own = model_.telemetry();
-  heads_.gather(numbers_.largest_logit.device, own.largest_logit, comm::Reduction::max);
-  const bool bounded = own.logit_bound.defined();
-  if (bounded) heads_.gather(numbers_.logit_bound.device, own.logit_bound, comm::Reduction::max);
-  if (!inputs_.telemetry) return;
-  if (bounded) {
-    heads_.gather(numbers_.q_gain.device, own.q_gain, comm::Reduction::max);
-    heads_.gather(numbers_.k_gain.device, own.k_gain, comm::Reduction::max);
-    heads_.gather(numbers_.logit_scale.device, own.logit_scale, comm::Reduction::max);
+  for (size_t i = 0; i < numbers_.heads.size(); ++i) {
+    const HeadStatistic& statistic = kHeadStatistics[i];
+    const Tensor& own = model_.telemetry().*statistic.own;
+    if (own.defined() && (statistic.every_step || inputs_.telemetry))
+      heads_.gather(numbers_.heads[i].device, own, statistic.over_data);
   }
-  heads_.gather(numbers_.entropy.device, own.entropy, comm::Reduction::sum);
-  heads_.gather(numbers_.q_squares.device, own.q_squares, comm::Reduction::sum);
-  heads_.gather(numbers_.k_squares.device, own.k_squares, comm::Reduction::sum);
 }
 
 // Everything that follows from the weights; where the gate is shut, all of it stays as it is.
@@ -170,31 +163,25 @@ void TrainingStep::read(StepReport& report) {
   report.stop_requested = numbers_.sums.host.as<double>()[4] > 0;
   report.updated = numbers_.gate.host.as<float>()[1] != 0;
   report.updates = inputs_.updates + int64_t(report.updated);
-  read_heads(report);
-  report.not_finite = std::isfinite(report.loss) && std::isfinite(report.gradient_norm) ? "" : source_of_non_finite();
+  read_heads(report, Shows::all);
+  report.not_finite = report.finite() ? "" : source_of_non_finite();
 }
 
-void TrainingStep::read_heads(StepReport& report) const {
+void TrainingStep::read_heads(StepReport& report, Shows shows) const {
   const nn::ModelTelemetry& own = model_.telemetry();
   report.layers = own.largest_logit.size(0);
   report.heads = own.heads;
-  HeadStatistics::arrange(report.largest_logit, numbers_.largest_logit.host, own.heads);
-  for (std::vector<float>* values : {&report.logit_bound, &report.entropy, &report.q_rms, &report.k_rms, &report.q_gain,
-                                     &report.k_gain, &report.logit_scale})
-    values->clear();
-  const bool bounded = own.logit_bound.defined();
-  if (bounded) HeadStatistics::arrange(report.logit_bound, numbers_.logit_bound.host, own.heads);
-  if (!inputs_.telemetry) return;
-  if (bounded) {
-    HeadStatistics::arrange(report.q_gain, numbers_.q_gain.host, own.heads);
-    HeadStatistics::arrange(report.k_gain, numbers_.k_gain.host, own.kv_heads);
-    HeadStatistics::arrange(report.logit_scale, numbers_.logit_scale.host, own.heads);
+  report.telemetry = inputs_.telemetry;
+  for (size_t i = 0; i < numbers_.heads.size(); ++i) {
+    const HeadStatistic& statistic = kHeadStatistics[i];
+    if (statistic.every_step && shows == Shows::telemetry) continue;
+    std::vector<float>& whole = report.*statistic.whole;
+    whole.clear();
+    if ((own.*statistic.own).defined() && (statistic.every_step || inputs_.telemetry))
+      HeadStatistics::arrange(whole, numbers_.heads[i].host, statistic.of_keys ? own.kv_heads : own.heads);
   }
-  HeadStatistics::arrange(report.entropy, numbers_.entropy.host, own.heads);
   const int64_t tokens = mesh_.data().size() * sizes_.rows() * sizes_.length;
   for (float& entropy : report.entropy) entropy /= float(tokens);
-  HeadStatistics::arrange(report.q_rms, numbers_.q_squares.host, own.heads);
-  HeadStatistics::arrange(report.k_rms, numbers_.k_squares.host, own.kv_heads);
   const auto micro_batches = float(sizes_.micro_steps * mesh_.data().size());
   for (std::vector<float>* rms : {&report.q_rms, &report.k_rms})
     for (float& value : *rms) value = std::sqrt(value / micro_batches);
@@ -207,12 +194,14 @@ void TrainingStep::look_closer(StepReport& report, const MicroBatch& batch) {
   observe_heads();
   numbers_.download();
   wait();
-  read_heads(report);
+  read_heads(report, Shows::telemetry);
 }
 
 std::string TrainingStep::source_of_non_finite() {
-  if (std::isfinite(ops::GateValues::of(numbers_.values.host.as<double>()).loss))
-    return fmt::format("in {}", data_parallel_.first_gradient_not_finite());
+  if (std::isfinite(ops::GateValues::of(numbers_.values.host.as<double>()).loss)) {
+    if (const std::string first = data_parallel_.first_gradient_not_finite(); !first.empty()) return "in " + first;
+    return "";  // each is finite, but not the square of all (ops/update_gate.h)
+  }
   const auto own = ops::CrossEntropySums::of(numbers_.own_sums.host.as<double>());
   const bool here = !std::isfinite(own.loss) || own.finite < own.counted;
   return fmt::format("on rank {}", comm::lowest_rank_where(mesh_.world(), here));

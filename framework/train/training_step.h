@@ -63,7 +63,8 @@ class TrainingStep {
   void wait() const;
   // What the step showed, once it was waited for.
   void read(StepReport& report);
-  // A step that was not taken is of interest: its statistics of heads, from a second pass, whose gradients nobody uses.
+  // A step in trouble is of interest: its statistics of heads, from a second pass, whose gradients nobody uses. Where
+  // its update was made they are those of the new weights; what every step shows stays the step's own.
   void look_closer(StepReport& report, const MicroBatch& batch);
   // After weights were set from outside (initial values, a checkpoint) that have seen so many updates: packs them.
   void weights_changed(int64_t updates);
@@ -81,7 +82,8 @@ class TrainingStep {
   void observe_heads();
   void update();
   Tensor qk_clip_factors();
-  void read_heads(StepReport& report) const;
+  enum class Shows { all, telemetry };  // everything, or only what other steps do not show
+  void read_heads(StepReport& report, Shows shows) const;
   std::string source_of_non_finite();
 
   nn::Model& model_;

@@ -100,27 +100,20 @@ void Decoder::take_memory(const DecoderLayout& layout) {
                     rope_scaling(config_, LayerKind::local));
   }
   const Shape heads = {config_.layers, blocks_[0]->attention.heads()};
-  largest_logit_ = OwnedTensor(heads, DType::f32, device);
-  largest_logit_place_ = OwnedTensor(heads, DType::i64, device);
-  entropy_ = OwnedTensor(heads, DType::f32, device);
-  q_squares_ = OwnedTensor(heads, DType::f32, device);
   const Shape kv_heads = {config_.layers, blocks_[0]->attention.kv_heads()};
-  k_squares_ = OwnedTensor(kv_heads, DType::f32, device);
+  nn::ModelTelemetry& own = telemetry_;
+  const auto take = [&](std::initializer_list<Tensor*> statistics, const Shape& shape, DType dtype = DType::f32) {
+    for (Tensor* statistic : statistics) *statistic = statistics_.emplace_back(shape, dtype, device);
+  };
+  statistics_.clear();
+  own = {.heads = config_.attention.heads, .kv_heads = config_.kv_heads()};
+  take({&own.largest_logit, &own.entropy, &own.q_squares}, heads);
+  take({&own.largest_logit_place}, heads, DType::i64);
+  take({&own.k_squares}, kv_heads);
   if (std::ranges::any_of(bound_factors_, [](double factor) { return factor > 0; })) {
-    for (OwnedTensor* gains : {&logit_bound_, &q_gain_, &logit_scale_}) *gains = OwnedTensor(heads, DType::f32, device);
-    k_gain_ = OwnedTensor(kv_heads, DType::f32, device);
+    take({&own.logit_bound, &own.q_gain, &own.logit_scale}, heads);
+    take({&own.k_gain}, kv_heads);
   }
-  telemetry_ = {.largest_logit = largest_logit_,
-                .logit_bound = logit_bound_,
-                .q_gain = q_gain_,
-                .k_gain = k_gain_,
-                .logit_scale = logit_scale_,
-                .largest_logit_place = largest_logit_place_,
-                .entropy = entropy_,
-                .q_squares = q_squares_,
-                .k_squares = k_squares_,
-                .heads = config_.attention.heads,
-                .kv_heads = config_.kv_heads()};
   least_factor_ = OwnedTensor({config_.layers}, DType::f32, device);
   if (layout.training)
     samples_ = TelemetrySamples(
@@ -136,10 +129,11 @@ void Decoder::begin_step() {
   for (const Tensor& statistic : {telemetry_.largest_logit, telemetry_.largest_logit_place, telemetry_.entropy,
                                   telemetry_.q_squares, telemetry_.k_squares})
     zero(statistic);
-  for (int64_t layer = 0; logit_bound_.tensor.defined() && layer < config_.layers; ++layer) {
-    auto row = [layer](const OwnedTensor& rows) { return rows.tensor.row(layer); };
-    blocks_[size_t(layer)]->attention.observe_gains({row(q_gain_), row(k_gain_), row(logit_scale_), row(logit_bound_)},
-                                                    bound_factors_[size_t(layer)]);
+  for (int64_t layer = 0; telemetry_.logit_bound.defined() && layer < config_.layers; ++layer) {
+    auto row = [layer](const Tensor& rows) { return rows.row(layer); };
+    const nn::ModelTelemetry& own = telemetry_;
+    blocks_[size_t(layer)]->attention.observe_gains(
+        {row(own.q_gain), row(own.k_gain), row(own.logit_scale), row(own.logit_bound)}, bound_factors_[size_t(layer)]);
   }
   samples_.begin_step();
 }

@@ -53,10 +53,9 @@ class Decoder : public nn::Model {
   int64_t packed_bytes() const;
 
   const DecoderConfig& config() const { return config_; }
-  // What attention kept of the last micro-batch of a training step; without recomputation.
-  const nn::Attention::Saved& attention_saved(int64_t layer) const {
-    return training_saved_.blocks[size_t(layer)].attention;
-  }
+  // What a block, or its attention, kept of the last micro-batch of a training step; without recomputation.
+  const nn::Attention::Saved& attention_saved(int64_t layer) const { return block_saved(layer).attention; }
+  const nn::TransformerBlock::Saved& block_saved(int64_t layer) const { return training_saved_.blocks[size_t(layer)]; }
   nn::Embedding& embedding() { return *embedding_; }
   std::vector<std::unique_ptr<nn::TransformerBlock>>& blocks() { return blocks_; }
   nn::Classifier& classifier() { return *classifier_; }
@@ -98,10 +97,9 @@ class Decoder : public nn::Model {
   int64_t activation_bytes_ = 0;
   Saved training_saved_;
   OwnedTensor global_rope_, local_rope_;
-  OwnedTensor largest_logit_, largest_logit_place_, entropy_, q_squares_, k_squares_;
-  OwnedTensor logit_bound_, q_gain_, k_gain_, logit_scale_;
-  std::vector<double> bound_factors_;  // [L]
-  OwnedTensor least_factor_;           // [L], for QK-clip
+  std::vector<OwnedTensor> statistics_;  // of telemetry_
+  std::vector<double> bound_factors_;    // [L]
+  OwnedTensor least_factor_;             // [L], for QK-clip
   nn::ModelTelemetry telemetry_;
   TelemetrySamples samples_;
 };

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "framework/ops/sample_sums.h"
 #include "framework/tensor/copy.h"
 
 namespace keel::models {
@@ -42,7 +41,7 @@ void TelemetryHook::add_gains(const char* name, WeightOf weight_of, const HeadRo
 }
 
 train::Verdict TelemetryHook::judge(const train::StepReport& report) {
-  if (report.entropy.empty()) return {};  // no telemetry step
+  if (!report.telemetry) return {};
   for (const Gains& gains : gains_) record_gradient(report.step, gains);
   record_places(report);
   record_matrices(report);
@@ -118,10 +117,9 @@ void TelemetryHook::record_stream(int64_t step) {
   collect(whole_, samples.stream_sums(), 4);
   std::vector<float> outliers, kurtosis;
   for (int64_t layer = 0; layer < layers_; ++layer) {
-    const float* sums = &whole_[size_t(4 * layer)];
-    outliers.push_back(sums[1] / sums[0]);
-    const double squares = double(sums[2]), of_fourth_powers = squares * ops::kOfFourthPowers * ops::kOfFourthPowers;
-    kurtosis.push_back(squares > 0 ? float(sums[0] * sums[3] / (of_fourth_powers * of_fourth_powers)) : 0);
+    const auto moments = StreamMoments::of(&whole_[size_t(4 * layer)]);
+    outliers.push_back(moments.outliers);
+    kurtosis.push_back(moments.kurtosis);
   }
   arrays_.telemetry("stream_outliers", step, layers_, outliers);
   arrays_.telemetry("stream_kurtosis", step, layers_, kurtosis);

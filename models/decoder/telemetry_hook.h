@@ -1,5 +1,5 @@
 // Records what a decoder knows about itself: into telemetry.h5, on telemetry steps, what framework/README.md lists
-// beside the arrays of every model (train/run_files_hook.h), all reduced over the whole mesh; and into metrics.jsonl.
+// beside the arrays of every model (train/run_files_hook.h), all reduced over the whole mesh.
 #pragma once
 
 #include "framework/parallel/pieces.h"

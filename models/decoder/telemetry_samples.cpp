@@ -9,13 +9,14 @@
 namespace keel::models {
 namespace {
 
-constexpr int64_t kStreamTokens = 256, kSequenceTokens = 512, kQueries = 16;
-
-ConstTensor first_tokens(const ConstTensor& x) {
-  return x.slice(0, 0, std::min(x.size(0), kStreamTokens));
-}
+constexpr int64_t kSequenceTokens = 512, kQueries = 16;
 
 }  // namespace
+
+StreamMoments StreamMoments::of(const float* sums) {
+  const double elements = sums[0], scale = ops::kOfFourthPowers * ops::kOfFourthPowers, squares = sums[2] * scale;
+  return {float(sums[1] / elements), squares > 0 ? float(elements * sums[3] / (squares * squares)) : 0};
+}
 
 TelemetrySamples::TelemetrySamples(const Sizes& sizes)
     : sizes_(sizes),
@@ -32,11 +33,11 @@ void TelemetrySamples::begin_step() {
 }
 
 void TelemetrySamples::look_at_stream(int64_t layer, ConstTensor residual) {
-  ops::add_moments(stream_sums_.tensor.row(layer), first_tokens(residual), kOutlier);
+  ops::add_moments(stream_sums_.tensor.row(layer), residual, kOutlier);
 }
 
 void TelemetrySamples::look_at_range(int64_t layer, ConstTensor x) {
-  ops::add_out_of_range(out_of_range_.tensor.row(layer), first_tokens(x));
+  ops::add_out_of_range(out_of_range_.tensor.row(layer), x);
 }
 
 void TelemetrySamples::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key,

@@ -1,6 +1,6 @@
-// What telemetry steps look at beyond attention's own statistics, on a sample of tokens so that it costs little at any
-// size: the first 256 tokens of each micro-batch for the residual stream; for cosines, 16 queries spread over the first
-// 512 tokens of its first sequence, each against the keys that it sees.
+// What telemetry steps look at beyond attention's own statistics: the residual stream of all tokens, which is one pass
+// over it; for cosines, so that they cost little at any size, 16 queries spread over the first 512 tokens of a
+// micro-batch's first sequence, each against the keys that it sees.
 #pragma once
 
 #include "framework/nn/attention.h"
@@ -8,6 +8,14 @@
 namespace keel::models {
 
 inline constexpr float kOutlier = 6, kParallel = 0.95f;
+
+// Of one layer's stream.
+struct StreamMoments {
+  float outliers;  // share of |x| > 6
+  float kurtosis;  // about 0: E x^4 / (E x^2)^2
+
+  static StreamMoments of(const float* sums);  // [4], as stream_sums() has them
+};
 
 // Sums over the micro-batches of a step, of this rank, where the model lies.
 class TelemetrySamples : public nn::HeadObserver {
@@ -31,7 +39,7 @@ class TelemetrySamples : public nn::HeadObserver {
   // window.
   void look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key, int64_t window) override;
 
-  // [L, 4] fp32: elements, those with |x| > 6, sum of x^2, sum of x^4.
+  // [L, 4] fp32: elements, those with |x| > 6, sum of x^2, sum of (x * ops::kOfFourthPowers)^4.
   ConstTensor stream_sums() const { return stream_sums_; }
   // [L, 2] fp64: values saturated and flushed, of as many elements.
   ConstTensor out_of_range() const { return out_of_range_; }

@@ -91,7 +91,8 @@ TEST_F(Recovery, ExhaustedLimitsStopWithAGoodCheckpoint) {
   const std::string fallbacks = " 'stability.fallbacks=[{optimizer.lr: 1e-3, optimizer.clip_norm: 0.5}]'";
   const Ended ended = keel(common + "false" + fallbacks, 2);
   EXPECT_EQ(ended.code, 3) << ended.output;
-  EXPECT_THAT(ended.output, HasSubstr("stability.max_skips, lower_lr, rollback and fallbacks are used up"));
+  EXPECT_THAT(ended.output, HasSubstr("stability.max_skips is used up, stability.lower_lr is used up, no rollback or "
+                                      "fallback is left"));
   EXPECT_EQ(events("run", "rolled_back").size(), 3u);  // two, and one more with the fallback
   const auto fallback = events("run", "fallback");
   ASSERT_EQ(fallback.size(), 1u);

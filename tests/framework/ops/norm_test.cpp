@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include "tests/support/compare.h"
 #include "tests/support/reference/norm.h"
@@ -189,6 +190,23 @@ TEST(Norm, SameBitsInEveryRun) {
     run->forward();
     run->backward(run->residual, true);
   }
+  EXPECT_TRUE(same_bits(first.d_weight, second.d_weight));
+  EXPECT_TRUE(same_bits(first.d_bias, second.d_bias));
+  EXPECT_TRUE(same_bits(first.dx, second.dx));
+}
+
+// Ranks of a tensor group sum these for themselves, and may have other thread counts.
+TEST(Norm, GradientsOfWeightsAreTheSameBitsOnAnyNumberOfThreads) {
+  const Case c{1000, 72, DType::f32, DType::f32, {.kind = NormKind::layer}, true};
+  Call first(c, 14), second(c, 14);
+  const int threads = omp_get_max_threads();
+  for (Call* run : {&first, &second}) {
+    omp_set_num_threads(run == &first ? 1 : 3);
+    ops::norm_forward(run->y, run->statistics(), run->residual, run->weights(), c.options);
+    ops::norm_backward(run->dx, run->gradients(), run->dy, run->residual, run->statistics(), run->weights(), c.options,
+                       true);
+  }
+  omp_set_num_threads(threads);
   EXPECT_TRUE(same_bits(first.d_weight, second.d_weight));
   EXPECT_TRUE(same_bits(first.d_bias, second.d_bias));
   EXPECT_TRUE(same_bits(first.dx, second.dx));

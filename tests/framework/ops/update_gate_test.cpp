@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tests/support/compare.h"
 
@@ -71,6 +72,25 @@ TEST(UpdateGate, IsShutWhereAValueIsNotFinite) {
   const Decision one = decide({.sums = {60, 3, 20, 19}});
   EXPECT_EQ(one.made, 0);
   EXPECT_TRUE(std::isnan(one.values[0]));
+}
+
+// Beside a loss that is finite, since a soft-cap or one-hot attention hides it.
+TEST(UpdateGate, IsShutWhereALogitIsInfinite) {
+  const Decision shut = decide({.logits = {1, INFINITY, 3}});
+  EXPECT_EQ(shut.made, 0);
+  EXPECT_EQ(shut.values[3], INFINITY);
+}
+
+// AdamW squares the scaled gradient in fp32, and a second moment that is infinite would stay so.
+TEST(UpdateGate, IsShutWhereAScaledGradientHasNoSquareInFp32) {
+  const double most = std::numeric_limits<float>::max();
+  EXPECT_EQ(decide({.squares = 0.99 * most}).made, 1);
+  const Decision shut = decide({.squares = 1.01 * most});
+  EXPECT_EQ(shut.made, 0);
+  EXPECT_EQ(shut.values[2], INFINITY);
+  const Decision clipped = decide({.squares = 1.01 * most, .clip_norm = 1});
+  EXPECT_EQ(clipped.made, 1);
+  EXPECT_EQ(clipped.values[2], std::sqrt(1.01 * most));
 }
 
 TEST(UpdateGate, NanIsTheLargestLogitWhereverItStands) {

@@ -35,7 +35,7 @@ TEST(StabilityHook, SkipsThenStops) {  // CASES R25
   for (int i = 0; i < 3; ++i) EXPECT_EQ(walk(hook, step(std::nan(""), 1)), Action::skip);
   const Verdict last = hook.judge(step(3, INFINITY));
   EXPECT_EQ(last.action, Action::stop_unstable);
-  EXPECT_THAT(last.reason, ::testing::HasSubstr("stability.max_skips"));
+  EXPECT_THAT(last.reason, ::testing::HasSubstr("; stability.max_skips is used up, no rollback or fallback is left: "));
 }
 
 TEST(StabilityHook, AGoodStepForgivesTheSkips) {
@@ -141,6 +141,22 @@ TEST(StabilityHook, AHighGradientNormAloneNeverClimbs) {
   EXPECT_EQ(walk(hook, step(3, INFINITY)), Action::skip);
 }
 
+// Skips of gradient spikes leave those of worse trouble untouched, also where a restart lies between.
+TEST(StabilityHook, GradientSpikesUseUpNoSkipOfHeavyTrouble) {
+  const StabilityOptions options{.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 3, .lowerings = 1}};
+  StabilityHook hook(options), restored(options);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(walk(hook, step(3, 60)), Action::skip);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(walk(hook, step(NAN, 1)), Action::skip);
+  restored.restore(nlohmann::json::parse(hook.state().dump()));
+  EXPECT_EQ(walk(restored, step(NAN, 1)), Action::skip);
+  EXPECT_EQ(walk(restored, step(NAN, 1)), Action::lower_lr);
+  EXPECT_EQ(walk(restored, step(3, 60)), Action::proceed) << "its three skips are used up";
+  nlohmann::json older = hook.state();
+  older["ladder"].erase("light_skipped_in_a_row");
+  EXPECT_NO_THROW(restored.restore(older));
+}
+
 // A restored ladder goes on counting where it was.
 TEST(StabilityHook, CountsAcrossARestart) {
   const LadderOptions limits{.skips_in_a_row = 2, .lowerings = 1};
@@ -196,6 +212,7 @@ class SignalsOfHeads : public ::testing::Test {
     report.update_norm = 2e-3;
     report.layers = report.heads = 2;
     report.largest_logit = {5, 12, 5, 5};
+    report.telemetry = true;
     report.entropy = {2, 2, 2e-3f, 2};
     return report;
   }
@@ -218,6 +235,22 @@ TEST_F(SignalsOfHeads, OneLeapingLogitIsNamed) {
   leaping.largest_logit = {5, 12, 5, 49};  // above all
   EXPECT_FLOAT_EQ(float(signals.limits().largest_logit), 48);
   EXPECT_TRUE(signals.above_limits(leaping));
+}
+
+// Beside a finite loss, since a soft-cap hides it; whether or not spikes are looked for.
+TEST_F(SignalsOfHeads, ALogitThatIsNotFiniteIsTroubleAndNoHistory) {
+  StepReport infinite = report();
+  infinite.largest_logit[3] = INFINITY;
+  for (const Signals& judge : {signals, Signals({.spikes = false})}) {
+    const auto trouble = judge.above_limits(infinite);
+    ASSERT_TRUE(trouble);
+    EXPECT_EQ(trouble->grade, Grade::heavy);
+    EXPECT_EQ(trouble->reason, "the largest logit inf of head 1 in layer 1 is not finite");
+  }
+  signals.accept(infinite);
+  Signals restored(SignalOptions{});
+  restored.restore(nlohmann::json::parse(signals.state().dump()));
+  EXPECT_EQ(restored.state()["mean_logit"], nlohmann::json({5, 12, 5, 5}));
 }
 
 TEST_F(SignalsOfHeads, AnUpdateIsJudgedAgainstItsLearningRate) {

@@ -11,7 +11,7 @@
 
 #include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
-#include "framework/train/evaluation_hook.h"
+#include "framework/train/lost_hook.h"
 #include "framework/train/replica_hook.h"
 #include "framework/train/run_files_hook.h"
 #include "framework/train/stability_hook.h"
@@ -311,6 +311,45 @@ TEST_F(TrainerTest, AnEvaluationThatWasLeftOutIsMadeUp) {
   second.start({.step = 10});
   EXPECT_TRUE(second.loss());
   EXPECT_EQ(second.state().at("left_out"), -1);
+}
+
+// A run that is lost at an evaluation ends there, also where it was stopped before that and makes it up.
+TEST_F(TrainerTest, ALostRunEndsAtTheSameStepWhereItsEvaluationIsMadeUp) {
+  RunFilesHook files(io, {.directory = folder / "", .writer = false, .tensorboard = false, .throughput = {}});
+  Evaluation evaluation(*dataset, {1, 8, 1}, false, 0);
+  const data::SampleOrder order = dataset->training_order(1);
+  StepBatches batches(*dataset, {1, 8, 4 / mesh.data().size()}, false);
+  constexpr int64_t kSteps = 12;
+  nlohmann::json states;
+  Progress reached;
+  // All in the second half of the run: steps 8 and 10 are evaluated, and no loss is below 0.
+  auto run_on = [&](bool interrupted) {
+    Trainer trainer(model, mesh, batches, order,
+                    {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.05}, .total_steps = kSteps});
+    const auto at_10 = [&] { return interrupted && trainer.progress().step == 10; };
+    EvaluationHook evaluations(evaluation, model, mesh, files,
+                               {.every = 2, .total_steps = kSteps, .interrupted = at_10});
+    LostHook lost(evaluations, {.largest_logit = 100, .bigram_loss = -1, .total_steps = kSteps});
+    trainer.add(evaluations);
+    trainer.add(lost);
+    if (!states.is_null()) {
+      trainer.progress() = reached;
+      trainer.restore_hooks(states);
+    }
+    trainer.weights_changed();
+    const Ending ending = trainer.run();
+    states = trainer.hook_states();
+    reached = trainer.progress();
+    return ending;
+  };
+  EXPECT_TRUE(run_on(false).lost);
+  EXPECT_EQ(reached.step, 10);
+  states = nullptr;
+  EXPECT_EQ(run_on(true).outcome, Outcome::saved_early);
+  EXPECT_EQ(reached.step, 10);
+  const Ending ending = run_on(false);
+  EXPECT_TRUE(ending.lost) << ending.reason;
+  EXPECT_EQ(reached.step, 10);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 class Toy : public keel::testing::ToyModel {
  public:
   explicit Toy(const parallel::Mesh& mesh) {
-    w_ = &parameters_.declare({.name = "w", .shape = {4}, .init = {}});
+    w_ = &parameters_.declare({.name = "w", .shape = {4}, .init = {}, .decayed = true});
     parameters_.allocate({.data_ranks = mesh.data().size()});
     parameters_.initialise(1);
     largest_ = OwnedTensor({1, 1}, DType::f32);
@@ -26,11 +26,12 @@ class Toy : public keel::testing::ToyModel {
     for (int64_t t = 0; t < batch.tokens.elements(); ++t) {
       const auto id = float(batch.tokens.as<int32_t>()[t]);
       add(sums, {.loss = id, .counted = 1, .finite = 1});
-      for (int64_t i = 0; i < 4; ++i) w_->gradient.as<float>()[i] += *options.factor.as<float>() * id;
+      for (int64_t i = 0; i < 4; ++i) w_->gradient.as<float>()[i] += gradient * *options.factor.as<float>() * id;
     }
     options.gradients_complete(1);
     options.gradients_complete(0);
   }
+  float gradient = 1;  // times a token's id
   float weight() const { return w_->compute.as<float>()[0]; }
 
  private:
@@ -68,6 +69,27 @@ TEST(TrainingStep, EndsEachPhaseAndCountsEveryMicroStep) {
     EXPECT_EQ(report.updates, 1);
     EXPECT_NEAR(before - model.weight(), open ? 0.5 : 0, 1e-5);  // Adam's first step is the rate
     EXPECT_NEAR(report.update_norm, open ? 1 : 0, 1e-5);
+  }
+}
+
+// Without a gradient the decay is all that moves a weight: by the rate, or by its share of the schedule's peak.
+TEST(TrainingStep, DecaysByTheRateOrByItsShareOfThePeak) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD);
+  parallel::Mesh mesh(*world, 1);
+  const OwnedTensor tokens({1, 2}, DType::i32);
+  zero(tokens);
+  const auto batch = [&](int64_t) { return nn::TokenBatch{tokens, tokens, tokens, {}}; };
+  for (bool independent : {false, true}) {
+    Toy model(mesh);
+    model.gradient = 0;
+    std::fill_n(model.parameters().all()[0].master.as<float>(), 4, 2.f);
+    TrainingStep training(
+        model, mesh, {.micro_sequences = 1, .length = 2, .micro_steps = 1},
+        {.schedule = {.peak = 0.25}, .weight_decay = 0.25, .independent_decay = independent, .zero = false});
+    training.weights_changed(0);
+    training.run({.step = 1, .lr = 0.5, .limits = {}, .counted_tokens = 2 * world->size()}, batch, [](Phase) {});
+    training.wait();
+    EXPECT_EQ(model.weight(), independent ? 2.f - 2.f * 0.25f * 2 : 2.f - 2.f * 0.25f * 0.5f);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "framework/ops/head_gains.h"
 #include "framework/ops/qk_norm_rope.h"
 #include "framework/ops/rope_table.h"
 #include "framework/tensor/buffer.h"
@@ -43,6 +44,24 @@ std::vector<float> flat(const json& values) {
   return all;
 }
 
+// What a step takes from its weights on the device (ops/head_gains.h).
+std::vector<float> bounds_of_step(const DecoderConfig& c, const StoredGains& stored) {
+  const int64_t H = c.attention.heads, G = c.kv_heads();
+  const OwnedTensor q({H}, DType::f32), k({G}, DType::f32), scale({H}, DType::f32), bound({H}, DType::f32);
+  auto tensor = [](const std::vector<float>& values) {
+    return values.empty() ? ConstTensor()
+                          : Tensor(const_cast<float*>(values.data()), {int64_t(values.size())}, DType::f32);
+  };
+  ops::head_gains({q, k, scale, bound}, {.q = tensor(stored.q),
+                                         .k = tensor(stored.k),
+                                         .scale = tensor(stored.scale),
+                                         .head_dim = c.head_dim(),
+                                         .shift = c.attention.qk_norm.zero_centered ? 1.f : 0.f,
+                                         .initial_scale = float(c.initial_scale(0)),
+                                         .factor = float(bound_factor(c, 0))});
+  return {bound.tensor.as<float>(), bound.tensor.as<float>() + H};
+}
+
 TEST(Bounds, EqualTheIndependentOnes) {
   const json golden = json::parse(std::ifstream(KEEL_GOLDEN "/qk_norm.json"));
   int cases = 0;
@@ -59,6 +78,8 @@ TEST(Bounds, EqualTheIndependentOnes) {
       const StoredGains stored{flat(entry["q_weight"]), flat(entry["k_weight"]), flat(golden["scale"])};
       const std::vector<double> bounds = logit_bounds(c, 0, stored);
       EXPECT_THAT(bounds, Pointwise(DoubleNear(1e-5), entry["bound"].get<std::vector<double>>())) << o;
+      const std::vector<float> of_step = bounds_of_step(c, stored);
+      for (size_t h = 0; h < bounds.size(); ++h) EXPECT_NEAR(of_step[h], bounds[h], 1e-6 * bounds[h]) << o;
       for (size_t h = 0; h < bounds.size(); ++h)
         EXPECT_LE(entry["largest_logit"][h].get<double>(), bounds[h] * (1 + 1e-5)) << o;
       if (list == std::string("tight_bounds")) {

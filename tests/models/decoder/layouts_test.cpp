@@ -1,6 +1,7 @@
 // Whole training steps of one model, one global batch and one seed over every split of four ranks: losses and norms are
 // those of one rank, clipping reaches the limit, and what several ranks hold stays the same bits.
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include "framework/parallel/replica_check.h"
 #include "tests/models/decoder/decoder_run.h"
@@ -127,6 +128,34 @@ TEST_P(Layouts, ClippedGradientsHaveTheLimitAsTheirNorm) {  // CASES R66, R67
     EXPECT_NEAR(clipped.norms[0], free.norms[0], 1e-5 * free.norms[0]) << text_of(layout);
     EXPECT_NEAR(clipped.applied_norm, limit, 1e-5 * limit) << text_of(layout);
   }
+}
+
+// Launchers may leave ranks other numbers of cores. Enough rows that two threads share the sums of gains and biases.
+TEST(Replicas, AreTheSameBitsWhateverThreadsTheirRanksHave) {
+  if (!on_cpu()) GTEST_SKIP() << "sums of the CPU's threads";
+  constexpr int64_t kRows = 100, kSteps = 3;
+  const auto world = device_world();
+  const auto ranks = world->split(world->rank() / 2, world->rank());
+  const TokenFile tokens(kVocabulary);
+  const data::Dataset dataset = tokens.dataset(kLength);
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(1 + ranks->rank());
+  for (const char* text :
+       {"tie_embeddings: true, norm: {kind: layer, placement: sandwich}, "
+        "positions: {learned: true, max_positions: 12}, mlp: {kind: gelu, bias: true}, "
+        "attention: {heads: 4, kv_heads: 1, bias: {qkv: true, output: true}, qk_norm: {scope: full}}",
+        "attention: {heads: 4, kv_heads: 4, qk_norm: {weight: shared}, logit_scale: {kind: per_layer}}"}) {
+    DecoderRun training(*ranks, dataset, small_decoder(kVocabulary, text),
+                        {.tensor = 2,
+                         .batch = {kRows, kLength, 1},
+                         .trainer = {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3},
+                                     .weight_decay = 0.1,
+                                     .clip_norm = 1,
+                                     .total_steps = kSteps}});
+    training.go();
+    EXPECT_NO_THROW(parallel::require_same_replicas(training.decoder.parameters(), training.mesh, kSteps)) << text;
+  }
+  omp_set_num_threads(threads);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, Layouts, ::testing::ValuesIn(kVariants),

@@ -116,5 +116,66 @@ TEST_P(QkClip, LeavesEveryBitWhereNothingPassedTau) {
 INSTANTIATE_TEST_SUITE_P(Variants, QkClip, ::testing::ValuesIn(kVariants),
                          [](const auto& info) { return info.param.name; });
 
+// Bounds on gains and scales: every value beyond the limit is at it, with its sign, and every other one is as it was.
+struct BoundVariant {
+  const char* name;
+  const char* attention;
+  double g0;        // of the scale: g = g0 w
+  float shift = 0;  // 1 for gains stored as 1 + w
+};
+
+const BoundVariant kBoundVariants[] = {
+    {"PerHead", "qk_norm: {clip_weight: 1.5}, logit_scale: {init: 4, clip: 6}", 4},
+    {"Shared", "qk_norm: {weight: shared, clip_weight: 1.5}, logit_scale: {kind: per_layer, init: -0.5, clip: 6}",
+     -0.5},
+    {"ZeroCentred", "qk_norm: {zero_centered: true, clip_weight: 1.5}, logit_scale: {init: 4, clip: 6}", 4, 1},
+    {"ZeroCentredShared",
+     "qk_norm: {zero_centered: true, weight: shared, clip_weight: 1.5}, logit_scale: {init: 0.25, clip: 6}", 0.25, 1},
+    {"Full", "qk_norm: {scope: full, clip_weight: 1.5}, logit_scale: {init: 4, clip: 6}", 4},
+};
+
+class Bounds : public ::testing::TestWithParam<BoundVariant> {};
+
+TEST_P(Bounds, HoldGainsAndScalesAfterAnUpdate) {
+  constexpr float kGain = 1.5f, kScale = 6;
+  const auto world = device_world();
+  const std::string text = fmt::format(
+      "{{kind: decoder, vocab: 40, hidden: 32, layers: 2, ffn: 32, attention: {{heads: 4, kv_heads: 4, {}}}}}",
+      GetParam().attention);
+  DecoderCase run(*world, models::read_decoder_config(config::parse(text, "test")), DType::f32, nn::BatchShape{1, 4});
+  // Effective values from -4 to 4 for gains, and from -16 to 16 for scales.
+  const auto effective = [&](const std::string& name, double stored) {
+    return name.ends_with("logit_scale.weight") ? GetParam().g0 * stored : stored + GetParam().shift;
+  };
+  run.set_parameters([&](const std::string& name, int64_t i) {
+    if (name.ends_with("logit_scale.weight")) return (i % 3 - 1) * 16 / GetParam().g0;
+    return double(i * 5 % 17 - 8) / 2 - GetParam().shift;
+  });
+  std::map<std::string, std::vector<float>> before;
+  for (const nn::Parameter& parameter : run.decoder.parameters().all())
+    before[parameter.spec.name] = host_values(parameter.master);
+  EXPECT_FALSE(run.decoder.clip_weights({})) << "no weight of a product";
+  int bounded = 0;
+  for (const nn::Parameter& parameter : run.decoder.parameters().all()) {
+    const std::string& name = parameter.spec.name;
+    const std::vector<float> now = host_values(parameter.master), &old = before[name];
+    const bool scale = name.ends_with("logit_scale.weight");
+    if (!scale && !name.ends_with(".q_norm.weight") && !name.ends_with(".k_norm.weight")) {
+      EXPECT_EQ(now, old) << name;
+      continue;
+    }
+    ++bounded;
+    const float limit = scale ? kScale : kGain;
+    for (size_t i = 0; i < now.size(); ++i) {
+      const double was = effective(name, old[i]), is = effective(name, now[i]);
+      EXPECT_FLOAT_EQ(float(is), float(std::clamp<double>(was, -limit, limit))) << name << " " << i;
+    }
+  }
+  EXPECT_EQ(bounded, 2 * 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, Bounds, ::testing::ValuesIn(kBoundVariants),
+                         [](const auto& info) { return info.param.name; });
+
 }  // namespace
 }  // namespace keel::testing

@@ -12,7 +12,7 @@
 namespace keel::testing {
 namespace {
 
-constexpr int64_t kVocabulary = 997, kLength = 24, kSequences = 4, kSteps = 2, kLayers = 2, kWindow = 5;
+constexpr int64_t kVocabulary = 997, kLength = 24, kSequences = 12, kSteps = 2, kLayers = 2, kWindow = 5;
 
 // By name of the array; row after row.
 using Arrays = std::map<std::string, Values>;
@@ -27,6 +27,7 @@ class Reference : public train::Hook {
   train::Verdict judge(const train::StepReport& report) override {
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       look_at_attention(layer, report.first_sample);
+      look_at_stream(layer);
       const nn::Attention& attention = decoder_.blocks()[size_t(layer)]->attention;
       add_gradient("q_gain_gradient", attention.qk_norm.q_weight, attention.spec.head_dim);
       add_gradient("k_gain_gradient", attention.qk_norm.k_weight, attention.spec.head_dim);
@@ -70,6 +71,19 @@ class Reference : public train::Hook {
         for (int64_t i = 0; i < d; ++i) squares += std::pow(qkv[size_t((row * (H + 2 * G) + head) * d + i)], 2);
       expected[head < H ? "q_rms" : "k_rms"].push_back(std::sqrt(squares / double(kSequences * kLength * d)));
     }
+  }
+
+  void look_at_stream(int64_t layer) {
+    const Values x = to_doubles(decoder_.block_saved(layer).mlp_stream.residual);
+    double outliers = 0, squares = 0, fourth_powers = 0;
+    for (double value : x) {
+      outliers += std::abs(value) > 6;
+      squares += std::pow(value, 2);
+      fourth_powers += std::pow(value, 4);
+    }
+    const auto n = double(x.size());
+    expected["stream_outliers"].push_back(outliers / n);
+    expected["stream_kurtosis"].push_back(fourth_powers / n / std::pow(squares / n, 2));
   }
 
   void add_gradient(const std::string& name, const nn::Parameter* weight, int64_t elements) {
@@ -128,6 +142,7 @@ class Telemetry : public ::testing::TestWithParam<Variant> {
     const auto ranks = world->split(world->rank() / layout.ranks(), world->rank());
     const models::DecoderConfig config = small_decoder(
         kVocabulary, fmt::format("tie_embeddings: true, layer_pattern: [local, global], recompute: {}, residual: {}, "
+                                 "init: {{outliers: {{features: 16, factor: 300}}}}, "
                                  "attention: {{heads: 4, head_dim: 6, window: {}, {}}}",
                                  recompute, activation == DType::f32 ? "fp32" : "bf16", kWindow, GetParam().text));
     const int64_t micro_steps = kSequences / layout.data / micro_sequences;
@@ -184,7 +199,8 @@ void expect_same(const Values& actual, const Values& expected, const std::string
 TEST_P(Telemetry, IsBruteForceAndTheSameOnEveryLayout) {
   Arrays expected;
   const Arrays whole = run({}, kSequences, DType::f32, &expected), one = run({});
-  EXPECT_EQ(expected.size(), 9u);
+  EXPECT_EQ(expected.size(), 11u);
+  EXPECT_GT(norm_of(expected.at("stream_outliers")), 0);
   for (const auto& [name, values] : expected) expect_same(whole.at(name), values, name);
   for (const auto& [name, values] : one)
     if (name != "parallel") expect_same(values, whole.at(name), name + " of single sequences");  // which it looks at
@@ -225,6 +241,56 @@ INSTANTIATE_TEST_SUITE_P(
                       Variant{"Shared", "kv_heads: 4, qk_norm: {weight: shared}, logit_scale: {kind: per_layer}"},
                       Variant{"FullOneKvHead", "kv_heads: 1, qk_norm: {scope: full}"}),
     [](const auto& info) { return info.param.name; });
+
+// Trouble that an update showed at one step.
+struct TroubleAt : train::Hook {
+  explicit TroubleAt(int64_t troubled) : troubled(troubled) {}
+  train::Verdict judge_update(const train::StepReport& report) override {
+    return {report.step == troubled ? train::Action::lower_lr : train::Action::proceed, "planted"};
+  }
+  train::Verdict after_step(const train::StepReport& report, const train::Verdict&, const train::Progress&) override {
+    reports.push_back(report);
+    return {};
+  }
+  int64_t troubled;
+  std::vector<train::StepReport> reports;
+};
+
+// The heads of a step in trouble are looked at after its update, under the weights that the next step begins with; what
+// every step shows is not touched, nor is the run.
+TEST(TroubleAfterAnUpdate, ShowsItsHeads) {
+  const auto world = device_world();
+  const auto ranks = world->split(world->rank() / 2, world->rank());
+  const TokenFile tokens(kVocabulary);
+  const data::Dataset dataset = tokens.dataset(kLength);
+  auto run = [&](int64_t telemetry_every, int64_t troubled) {
+    DecoderRun training(*ranks, dataset, small_decoder(kVocabulary, "attention: {heads: 4, kv_heads: 2}"),
+                        {.tensor = 2,
+                         .batch = {2, kLength, 2},
+                         .trainer = {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 3e-3},
+                                     .total_steps = 4,
+                                     .telemetry_every = telemetry_every}});
+    TroubleAt hook(troubled);
+    training.trainer->add(hook);
+    training.go();
+    return hook.reports;
+  };
+  const auto every = run(1, 0), seldom = run(100, 3);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(seldom[i].largest_logit, every[i].largest_logit) << i;
+    EXPECT_EQ(seldom[i].logit_bound, every[i].logit_bound) << i;
+    EXPECT_EQ(seldom[i].loss, every[i].loss) << i;
+    EXPECT_EQ(seldom[i].entropy.empty(), i == 1 || i == 3) << i;
+  }
+  EXPECT_EQ(seldom[2].q_gain, every[3].q_gain);
+  EXPECT_EQ(seldom[2].k_gain, every[3].k_gain);
+  EXPECT_EQ(seldom[2].logit_scale, every[3].logit_scale);
+  EXPECT_NE(seldom[2].q_gain, every[2].q_gain);
+  ASSERT_EQ(seldom[2].entropy.size(), every[2].entropy.size());
+  EXPECT_NE(seldom[2].entropy, every[2].entropy);
+  for (size_t head = 0; head < every[2].entropy.size(); ++head)  // of the same batch
+    EXPECT_NEAR(seldom[2].entropy[head], every[2].entropy[head], 0.02 * every[2].entropy[head]);
+}
 
 }  // namespace
 }  // namespace keel::testing
