@@ -23,19 +23,36 @@ std::vector<std::string> enum_names(DecayKind) {
 std::vector<std::string> enum_names(ScheduleKind) {
   return {"cosine", "wsd", "constant"};
 }
+std::vector<std::string> enum_names(IdType) {
+  return {"uint16", "uint32"};
+}
 std::vector<std::string> enum_names(ResumeFrom) {
   return {"auto", "none"};
 }
 
 void describe(Fields& fields, DataSource& c) {
   fields.add("path", c.path,
-             {.doc = "A pair PREFIX.bin and PREFIX.idx by its prefix, or one .bin or .npy file; on resume the contents "
-                     "are compared, not the path.",
+             {.doc = "A pair PREFIX.bin and PREFIX.idx by its prefix, or one .bin or .npy file, or a pattern such as "
+                     "data/shard_*.bin for several; on resume the contents are compared, not the path.",
               .on_resume = ignored,
               .required = true,
               .shorthand = true,
               .synonyms = {"prefix", "file"}});
-  fields.add("weight", c.weight, {.doc = "Share of the samples, relative to the other sources.", .range = above(0)});
+  fields.add(
+      "weight", c.weight,
+      {.doc = "Share of the samples, relative to the other sources. Where none has one, all sources are one set: an "
+              "epoch shows each sample of all once.",
+       .range = above(0)});
+  fields.add("type", c.type,
+             {.doc = "Of the ids of a file without a header, as OLMo-core and dolma write .npy files. Others say it "
+                     "themselves.",
+              .synonyms = {"dtype"}});
+  fields.add(
+      "document_end", c.document_end,
+      {.doc = "The id that ends each document, for data.document_mask, where the file has no .idx that says where "
+              "documents begin.",
+       .range = at_least(0),
+       .synonyms = {"eos_token_id", "eot"}});
 }
 
 void describe(Fields& fields, SpecialIds& c) {
@@ -50,7 +67,7 @@ void describe(Fields& fields, SpecialIds& c) {
 
 void describe(Fields& fields, DataConfig& c) {
   fields.add("train", c.train,
-             {.doc = "Token files to train on; a text alone is one source of weight 1.",
+             {.doc = "Token files to train on; a text alone is one source.",
               .required = true,
               .synonyms = {"train_data", "dataset", "data_path"}});
   fields.add("valid", c.valid,
@@ -70,6 +87,12 @@ void describe(Fields& fields, DataConfig& c) {
       "tokenizer", c.tokenizer,
       {.doc = "Tokenizer for texts, where the training data has no notes: a .model, a tokenizer.json, or a folder "
               "with one of them.",
+       .on_resume = ignored});
+  fields.add(
+      "tokenizer_crc32c", c.tokenizer_crc32c,
+      {.doc = "CRC32C of the tokenizer's file, filled in where a run begins: texts and held-out tokens of another "
+              "one are refused.",
+       .range = at_least(0),
        .on_resume = ignored});
   fields.add("special_ids", c.special_ids,
              {.doc = "Ids that an imported model's config.json names.", .on_resume = ignored});

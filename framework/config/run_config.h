@@ -21,11 +21,14 @@ enum class OptimizerKind { adamw };
 enum class RoundingKind { nearest, stochastic };
 enum class DecayKind { lr, independent };
 enum class ScheduleKind { cosine, wsd, constant };
+enum class IdType { uint16, uint32 };
 enum class ResumeFrom { automatic, none };
 
 struct DataSource {
   std::string path;
-  double weight = 1;
+  std::optional<double> weight;  // null as well where it says nothing: of a single source, of held-out ones
+  std::optional<IdType> type;
+  std::optional<int64_t> document_end;
 };
 
 // Ids as other tools name them.
@@ -42,6 +45,7 @@ struct DataConfig {
   int64_t sequence_length = 1024;
   bool document_mask = false;
   std::optional<std::string> tokenizer;
+  std::optional<int64_t> tokenizer_crc32c;
   SpecialIds special_ids;
   bool verify = true;
 };
@@ -209,6 +213,7 @@ std::vector<std::string> enum_names(OptimizerKind);
 std::vector<std::string> enum_names(RoundingKind);
 std::vector<std::string> enum_names(DecayKind);
 std::vector<std::string> enum_names(ScheduleKind);
+std::vector<std::string> enum_names(IdType);
 std::vector<std::string> enum_names(ResumeFrom);
 
 void describe(Fields& fields, DataSource& c);

@@ -10,6 +10,19 @@ void check_data(const DataConfig& data, const Node& section) {
   if (data.train.empty()) throw section["train"].error("needs at least one source, is an empty list");
   if (data.valid && data.valid->empty())
     throw section["valid"].error("needs at least one source, is an empty list (write null for none)");
+  for (size_t i = 0; i < data.train.size(); ++i)
+    if (data.train[i].weight.has_value() != data.train[0].weight.has_value())
+      throw section["train"].error(
+          "some sources have a weight, others none ({}): give each one, or none, and an epoch shows each sample of all "
+          "once",
+          data.train[data.train[i].weight ? 0 : i].path);
+}
+
+// So that configs are compared without weights that say nothing.
+void drop_idle_weights(DataConfig& data) {
+  if (data.train.size() == 1) data.train[0].weight.reset();
+  if (data.valid)
+    for (DataSource& source : *data.valid) source.weight.reset();
 }
 
 void check_name(const std::string& name, const Node& node) {
@@ -68,6 +81,7 @@ RunConfig read_run_config(const Node& root, const std::string& name, std::span<c
   read(root, config, elsewhere);
   check_name(config.name, root["name"]);
   check_data(config.data, root["data"]);
+  drop_idle_weights(config.data);
   check_size(config, root["batch"]);
   check_length(config.train, root["train"]);
   check_schedule(config, root["schedule"]);

@@ -6,6 +6,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
 #include "framework/base/rng.h"
@@ -13,6 +14,7 @@
 #include "framework/data/notes.h"
 #include "framework/data/token_writer.h"
 #include "framework/data/tokenizer.h"
+#include "framework/io/crc32c.h"
 #include "framework/io/files.h"
 
 namespace keel::data {
@@ -21,8 +23,65 @@ namespace {
 namespace fs = std::filesystem;
 using Progress = std::function<void(const CorpusProgress&)>;
 
-constexpr int64_t kBatch_bytes = 8 << 20;  // of text that is encoded together, by all threads
-constexpr size_t kBatchPieces = 1 << 16;
+// Text that is encoded together, by all threads: as much as one of the two allows.
+constexpr int64_t kMostBatch_bytes = 8 << 20;
+constexpr size_t kMostBatchPieces = 1 << 16;
+
+constexpr uint64_t kLargestModel_bytes = uint64_t(1) << 28;
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code absent;
+  return fs::equivalent(a, b, absent);
+}
+
+// Where the tokenizer's file goes; "" where there is none.
+std::string model_output(const CorpusOptions& options) {
+  if (options.model.ends_with(".json")) return options.prefix + ".tokenizer.json";
+  return options.sentencepiece == 0 && options.model.empty() ? "" : options.prefix + ".model";
+}
+
+std::vector<std::string> prefixes_of(const CorpusOptions& options) {
+  std::vector<std::string> prefixes = {options.prefix};
+  if (options.valid > 0) prefixes.push_back(options.prefix + "-valid");
+  return prefixes;
+}
+
+// No output replaces what is read.
+void check_inputs_stay(const CorpusOptions& options) {
+  const std::string model = model_output(options);
+  std::vector<std::string> outputs;
+  for (const std::string& prefix : prefixes_of(options))
+    for (const char* ending : {".bin", ".idx", ".json"}) outputs.push_back(prefix + ending);
+  for (const std::string& output : outputs)
+    if (!options.model.empty() && same_file(output, options.model))
+      throw input_error("{}: the tokens' {} would replace this tokenizer; choose another --out", options.model, output);
+  if (!model.empty()) outputs.push_back(model);
+  for (const std::string& output : outputs)
+    for (const std::string& text : options.texts)
+      if (same_file(output, text == "-" ? "/dev/stdin" : text))
+        throw input_error("{}: {} would replace this text; choose another --out", text, output);
+}
+
+// Nor anything that `keel tokenize` did not make.
+void check_others_stay(const CorpusOptions& options) {
+  const auto has_notes = [](const std::string& prefix) {
+    try {
+      return read_notes(prefix).has_value();
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  for (const std::string& prefix : prefixes_of(options))
+    if (fs::exists(prefix + ".json") && !has_notes(prefix))
+      throw input_error(
+          "{}.json: is there, and no notes of `keel tokenize`, which would replace it; choose another --out", prefix);
+  const std::string model = model_output(options);
+  if (!model.empty() && fs::exists(model) && !same_file(model, options.model) && !has_notes(options.prefix))
+    throw input_error(
+        "{}: is there, and without {}.json it is no tokenizer of `keel tokenize`, which would replace it; "
+        "choose another --out",
+        model, options.prefix);
+}
 
 void check_options(const CorpusOptions& options) {
   if (options.texts.empty()) throw input_error("no text is given");
@@ -40,6 +99,10 @@ void check_options(const CorpusOptions& options) {
         "training SentencePiece reads the text twice, and '{}' can be read once; write it to a file, or "
         "give a model",
         *pipe);
+  if (options.json_key != CorpusOptions().json_key && options.documents != DocumentRule::jsonl)
+    throw input_error("--json-key {} names a key of JSON Lines; give --documents jsonl as well", options.json_key);
+  check_inputs_stay(options);
+  check_others_stay(options);
 }
 
 // The length of pieces: held-out text comes from some 32 places or more.
@@ -54,7 +117,8 @@ size_t piece_bytes_of(const CorpusOptions& options) {
 class Pieces {
  public:
   explicit Pieces(const CorpusOptions& options)
-      : reader_(options.texts, options.documents, piece_bytes_of(options)), held_out_(options.valid) {}
+      : reader_(options.texts, options.documents, piece_bytes_of(options), options.json_key),
+        held_out_(options.valid) {}
 
   bool next(TextPiece& piece, bool& held_out) {
     if (!reader_.next(piece)) return false;
@@ -98,31 +162,37 @@ std::vector<std::string> sample_of(const CorpusOptions& options, const Progress&
 // ones are complete.
 class ModelFile {
  public:
-  explicit ModelFile(const CorpusOptions& options)
-      : json_(options.model.ends_with(".json")), path_(options.prefix + (json_ ? ".tokenizer.json" : ".model")) {}
+  explicit ModelFile(const CorpusOptions& options) : path_(model_output(options)) {}
 
-  std::string name() const { return fs::path(path_).filename().string(); }
   // `end_of_document`: of a tokenizer.json, which does not say it itself.
   std::unique_ptr<Tokenizer> load(const std::string& model, std::optional<int32_t> end_of_document) {
+    crc32c_ = io::crc32c(std::as_bytes(std::span(model)));
     file_.emplace(path_);
     file_->write(model);
+    file_->sync();
     const std::string& name = file_->temporary_path();
-    return json_ ? byte_level_tokenizer(name, end_of_document) : sentencepiece_tokenizer(name);
+    return path_.ends_with(".json") ? byte_level_tokenizer(name, end_of_document) : sentencepiece_tokenizer(name);
   }
-  void keep() { file_->commit(); }
+  void describe(TokenNotes& notes) const {
+    if (!file_) return;
+    notes.model = fs::path(path_).filename().string();
+    notes.model_crc32c = crc32c_;
+  }
+  void commit() {
+    if (file_) file_->commit();
+  }
 
  private:
-  bool json_;
   std::string path_;
   std::optional<io::AtomicFile> file_;
+  int64_t crc32c_ = 0;
 };
 
 std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, ModelFile& file, const Progress& progress) {
   if (options.sentencepiece == 0 && options.model.empty()) return byte_tokenizer();
   if (options.sentencepiece == 0) {
     const auto named = tokenizer_at(options.model);  // so that an error names the file given
-    std::ifstream given(options.model, std::ios::binary);
-    return file.load({std::istreambuf_iterator<char>(given), {}}, named->end_of_document());
+    return file.load(io::read_file(options.model, kLargestModel_bytes), named->end_of_document());
   }
   const auto texts = sample_of(options, progress);
   progress({"training SentencePiece", 0, 0});
@@ -132,8 +202,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const CorpusOptions& options, ModelFil
 // One pair and its notes.
 class Output {
  public:
-  Output(std::string prefix, const Tokenizer& tokenizer)
-      : prefix_(std::move(prefix)), end_(tokenizer.end_of_document()), writer_(prefix_, tokenizer.vocabulary()) {
+  Output(const std::string& prefix, const Tokenizer& tokenizer)
+      : end_(tokenizer.end_of_document()), writer_(prefix, tokenizer.vocabulary()) {
     tokenizer.begin_document(begin_);
   }
 
@@ -150,18 +220,15 @@ class Output {
     writer_.end_document();
     in_document_ = false;
   }
-  CorpusReport finish(TokenNotes notes) {
-    writer_.finish();
-    notes.tokens = writer_.tokens();
-    notes.documents = writer_.documents();
+  void prepare(TokenNotes notes) {
     notes.bytes = bytes_;
-    write_notes(prefix_, notes);
-    return report();
+    writer_.prepare(notes);
   }
+  void withdraw_older() const { writer_.withdraw_older(); }
+  void commit() { writer_.commit(); }
   CorpusReport report() const { return {writer_.tokens(), writer_.documents(), bytes_}; }
 
  private:
-  std::string prefix_;
   std::vector<int32_t> begin_;
   int32_t end_;
   TokenWriter writer_;
@@ -179,7 +246,7 @@ struct Unit {
 bool read_batch(Pieces& pieces, std::vector<Unit>& units) {
   units.clear();
   Unit unit;
-  for (int64_t bytes = 0; bytes < kBatch_bytes && units.size() < kBatchPieces;) {
+  for (int64_t bytes = 0; bytes < kMostBatch_bytes && units.size() < kMostBatchPieces;) {
     if (!pieces.next(unit.piece, unit.held_out)) break;
     unit.begins = pieces.begins();
     bytes += int64_t(unit.piece.text.size());
@@ -214,6 +281,16 @@ void write_unit(const Unit& unit, Output& training, std::optional<Output>& valid
   if (unit.piece.ends_document) training.end_document();
 }
 
+TokenNotes notes_on(const Tokenizer& tokenizer, const ModelFile& model) {
+  TokenNotes notes;
+  notes.tokenizer = tokenizer.kind();
+  model.describe(notes);
+  notes.vocabulary = tokenizer.vocabulary();
+  notes.end_of_document = tokenizer.end_of_document();
+  notes.start_of_text = tokenizer.start_of_text();
+  return notes;
+}
+
 void check_written(const CorpusOptions& options, const CorpusReport& training, const std::optional<Output>& valid) {
   const int64_t valid_bytes = valid ? valid->report().bytes : 0;
   if (training.bytes + valid_bytes == 0) throw input_error("{}: no text to tokenize", options.texts[0]);
@@ -237,12 +314,25 @@ bool HeldOut::operator()(int64_t piece) const {
   return piece - start == int64_t(uniform(key_of(0, "held-out text"), uint64_t(stretch)) * double(length));
 }
 
-CorpusReports make_corpus(const CorpusOptions& options, const Progress& progress) {
+std::string unread_json(const CorpusOptions& options) {
+  if (options.documents == DocumentRule::jsonl) return "";
+  for (const std::string& path : options.texts) {
+    if (!fs::is_regular_file(path)) continue;  // a pipe can be read once
+    std::ifstream file(path, std::ios::binary);
+    std::string line(1 << 20, '\0');
+    file.read(line.data(), std::streamsize(line.size()));
+    line.resize(size_t(file.gcount()));
+    const auto object = nlohmann::json::parse(line.substr(0, line.find('\n')), nullptr, false);
+    if (object.is_object() && object.contains(options.json_key)) return path;
+  }
+  return "";
+}
+
+CorpusReports make_corpus(CorpusOptions options, const Progress& progress) {
+  if (!options.model.empty()) options.model = tokenizer_file(options.model);
   check_options(options);
-  std::error_code failure;
-  const fs::path folder = fs::path(options.prefix).parent_path();
-  if (!folder.empty()) fs::create_directories(folder, failure);
-  if (failure) throw input_error("{}: cannot make this folder: {}", folder.string(), failure.message());
+  if (const fs::path folder = fs::path(options.prefix).parent_path(); !folder.empty())
+    io::create_directories(folder.string());
   ModelFile model(options);
   const auto tokenizer = make_tokenizer(options, model, progress);
   Output training(options.prefix, *tokenizer);
@@ -261,17 +351,18 @@ CorpusReports make_corpus(const CorpusOptions& options, const Progress& progress
     progress({"encoding", pieces.reader().bytes(), pieces.reader().total_bytes()});
   }
   check_written(options, training.report(), valid);
-  TokenNotes notes;
-  notes.tokenizer = tokenizer->kind();
-  notes.vocabulary = tokenizer->vocabulary();
-  notes.end_of_document = tokenizer->end_of_document();
-  notes.start_of_text = tokenizer->start_of_text();
-  if (notes.tokenizer != "bytes") {
-    notes.model = model.name();
-    model.keep();
-  }
-  reports.training = training.finish(notes);
-  if (valid) reports.valid = valid->finish(notes);
+  const TokenNotes notes = notes_on(*tokenizer, model);
+  training.prepare(notes);
+  if (valid) valid->prepare(notes);
+  // All is on the disk, and only names change. Older tokens go first: nobody is to read them with the new model.
+  training.withdraw_older();
+  if (valid) valid->withdraw_older();
+  model.commit();
+  training.commit();
+  if (valid) valid->commit();
+
+  reports.training = training.report();
+  if (valid) reports.valid = valid->report();
   reports.type = name_of(smallest_type(tokenizer->vocabulary()));
   reports.vocabulary = tokenizer->vocabulary();
   return reports;

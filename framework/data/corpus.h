@@ -34,8 +34,9 @@ struct CorpusOptions {
   DocumentRule documents = DocumentRule::file;
   double valid = 0;                   // share to hold out, 0 to 0.5
   int64_t sentencepiece = 0;          // train a model of this many ids; 0: none
-  std::string model = {};             // a given .model or tokenizer.json; "": none. Without either, bytes
+  std::string model = {};             // a given .model, tokenizer.json or folder with one; "": none. Then bytes
   int64_t training_bytes = 16 << 20;  // of text, spread over all of it, that a model is trained on
+  std::string json_key = "text";      // of the text in JSON Lines
 };
 
 struct CorpusProgress {
@@ -58,7 +59,10 @@ struct CorpusReports {
   int64_t invalid_bytes = 0;  // that are no UTF-8; kept as they are
 };
 
-// Errors: files that cannot be read or written, options that contradict each other, text too short to hold out from.
-CorpusReports make_corpus(const CorpusOptions& options, const std::function<void(const CorpusProgress&)>& progress);
+// Errors: files that cannot be read or written, or would be lost; options that contradict each other; text too short to
+// hold out from. After one, everything is as it was.
+CorpusReports make_corpus(CorpusOptions options, const std::function<void(const CorpusProgress&)>& progress);
+// The first text that looks like JSON Lines with the key, where they are not read as that; "" where none does.
+std::string unread_json(const CorpusOptions& options);
 
 }  // namespace keel::data

@@ -8,6 +8,13 @@
 #include "framework/base/rng.h"
 
 namespace keel::data {
+namespace {
+
+int64_t samples_of(const SampleSet& set) {
+  return std::accumulate(set.samples.begin(), set.samples.end(), int64_t(0));
+}
+
+}  // namespace
 
 Dataset::Dataset(std::vector<Source> sources, DatasetOptions options)
     : sources_(std::move(sources)), options_(options) {
@@ -15,27 +22,44 @@ Dataset::Dataset(std::vector<Source> sources, DatasetOptions options)
           options_.vocabulary);
   if (sources_.empty()) throw input_error("no data source is given");
   for (const Source& source : sources_) {
-    files_.emplace_back(source.path);
-    files_.back().check_vocabulary(options_.vocabulary);
-    if (options_.document_mask && !files_.back().knows_documents())
-      throw input_error(
-          "{}: data.document_mask keeps documents apart, and only the .idx of a pair says where they begin: make the "
-          "pair with keel tokenize, or set data.document_mask to false",
-          files_.back().path());
+    require(source.weight.has_value() == sources_[0].weight.has_value(), "some sources have weights, others have none");
+    if (source.weight || sets_.empty()) sets_.push_back({{}, source.weight.value_or(1)});
+    const std::vector<std::string> paths = matching_files(source.path);
+    if (paths.empty()) throw input_error("{}: no token file (.bin or .npy) matches this pattern", source.path);
+    for (const std::string& path : paths) add_file(path, source);
+    files_of_source_.push_back(paths.size());
   }
 }
 
+void Dataset::add_file(const std::string& path, const Source& source) {
+  const TokenFile& file = files_.emplace_back(path, source.type);
+  document_ends_.push_back(file.knows_documents() ? std::nullopt : source.document_end);
+  file.check_vocabulary(options_.vocabulary);
+  if (file.notes()) check_same_tokenizer(*notes(), *file.notes());
+  if (options_.document_mask && !file.knows_documents() && !source.document_end)
+    throw input_error(
+        "{}: data.document_mask keeps documents apart, and only the .idx of a pair says where they begin: make the "
+        "pair with keel tokenize, name the id that ends each by document_end beside the path, or set "
+        "data.document_mask to false",
+        file.path());
+  sets_.back().samples.push_back(whole_samples(file.tokens(), options_.T));
+}
+
+const TokenNotes* Dataset::notes() const {
+  for (const TokenFile& file : files_)
+    if (file.notes()) return &*file.notes();
+  return nullptr;
+}
+
 SampleOrder Dataset::training_order(uint64_t seed) const {
-  std::vector<int64_t> samples;
-  std::vector<double> weights;
-  for (size_t s = 0; s < files_.size(); ++s) {
-    samples.push_back(whole_samples(files_[s].tokens(), options_.T));
-    weights.push_back(sources_[s].weight);
-    if (samples.back() == 0)
+  size_t first = 0;
+  for (const SampleSet& set : sets_) {
+    if (samples_of(set) == 0)
       throw input_error("{}: {} tokens make no sample; {} are needed, the sequence length {} and one target more",
-                        files_[s].path(), files_[s].tokens(), options_.T + 1, options_.T);
+                        files_[first].path(), files_[first].tokens(), options_.T + 1, options_.T);
+    first += set.samples.size();
   }
-  return {seed, std::move(samples), weights};
+  return {seed, sets_};
 }
 
 ValidationOrder Dataset::validation_order() const {
@@ -49,7 +73,7 @@ ValidationOrder Dataset::validation_order() const {
 
 void Dataset::check_batch(int64_t samples) const {
   int64_t held = 0;
-  for (const TokenFile& file : files_) held += whole_samples(file.tokens(), options_.T);
+  for (const SampleSet& set : sets_) held += samples_of(set);
   if (held < samples)
     throw input_error(
         "the training data hold {} samples of {} tokens, fewer than one global batch of {}; use a smaller batch, a "
@@ -90,7 +114,7 @@ int64_t Dataset::fill_row(const SampleId& row, const BatchView& out) const {
   const BatchView real{out.tokens.first(size_t(here)), out.targets.first(size_t(targets)),
                        options_.document_mask ? out.positions.first(size_t(here)) : out.positions};
   check_ids(file, first, real);
-  return options_.document_mask ? mask_documents(file, first, real) : targets;
+  return options_.document_mask ? mask_documents(size_t(row.source), first, real) : targets;
 }
 
 void Dataset::check_ids(const TokenFile& file, int64_t first, const BatchView& out) const {
@@ -101,12 +125,14 @@ void Dataset::check_ids(const TokenFile& file, int64_t first, const BatchView& o
   if (outside(out.targets.back())) throw file.id_error(first + int64_t(out.targets.size()), options_.vocabulary);
 }
 
-int64_t Dataset::mask_documents(const TokenFile& file, int64_t first, const BatchView& out) const {
+int64_t Dataset::mask_documents(size_t source, int64_t first, const BatchView& out) const {
+  const TokenFile& file = files_[source];
+  const auto& end = document_ends_[source];
   const auto here = int64_t(out.tokens.size()), targets = int64_t(out.targets.size());
-  int64_t next_start = file.document_start(file.document_of(first) + 1), position = 0, counted = 0;
+  int64_t next_start = end ? 0 : file.document_start(file.document_of(first) + 1), position = 0, counted = 0;
   for (int64_t t = 0; t <= targets; ++t) {
-    const bool at_boundary = first + t == next_start;
-    if (at_boundary) next_start = file.document_start(file.document_of(next_start) + 1);
+    const bool at_boundary = end ? t > 0 && out.tokens[size_t(t - 1)] == *end : first + t == next_start;
+    if (at_boundary && !end) next_start = file.document_start(file.document_of(next_start) + 1);
     const bool begins = t > 0 && at_boundary;
     position = begins ? 0 : position;
     if (t < here) out.positions[size_t(t)] = int32_t(position++);
@@ -121,15 +147,32 @@ void Dataset::verify_ids(int part, int parts) const {
 }
 
 std::string Dataset::fingerprint_text(uint64_t seed) const {
-  std::vector<double> weights;
-  for (const Source& source : sources_) weights.push_back(source.weight);
-  const Interleaving interleaving(weights);
+  const Interleaving interleaving(weights_of(sets_));
   std::string text = fmt::format("sequence length: {}\nseed: {}\nsources: {}\n", options_.T, seed, files_.size());
-  for (size_t s = 0; s < files_.size(); ++s)
-    text += fmt::format("source {}: {} tokens, {}, weight {}/{}, content {:016x}\n", s, files_[s].tokens(),
-                        name_of(files_[s].type()), interleaving.share(int(s)), interleaving.period(),
-                        files_[s].content_hash());
+  const bool alone = sets_.size() == files_.size();
+  for (size_t set = 0, f = 0; set < sets_.size(); ++set)
+    for (const size_t end = f + sets_[set].samples.size(); f < end; ++f)
+      text += fmt::format("source {}: {} tokens, {}, weight {}/{}{}, content {:016x}\n", f, files_[f].tokens(),
+                          name_of(files_[f].type()), interleaving.share(int(set)), interleaving.period(),
+                          alone ? "" : fmt::format(" of set {}", set), files_[f].content_hash());
   return text;
+}
+
+std::vector<std::string> Dataset::source_lines() const {
+  const Interleaving interleaving(weights_of(sets_));
+  std::vector<std::string> lines;
+  for (size_t s = 0, f = 0; s < sources_.size(); ++s) {
+    const size_t set = sources_[s].weight ? s : 0;
+    const auto& of_set = sets_[set].samples;
+    const auto first = of_set.begin() + ptrdiff_t(sources_[s].weight ? 0 : f);
+    const int64_t samples = std::accumulate(first, first + ptrdiff_t(files_of_source_[s]), int64_t(0));
+    const double share = double(interleaving.share(int(set))) / double(interleaving.period()) * double(samples) /
+                         double(std::max<int64_t>(1, samples_of(sets_[set])));
+    lines.push_back(fmt::format("{}: {} samples of {} tokens, {:.3g}% of those that training takes", sources_[s].path,
+                                samples, options_.T, 100 * share));
+    f += files_of_source_[s];
+  }
+  return lines;
 }
 
 void check_fingerprint(const std::string& stored, const std::string& now) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,14 +19,17 @@
 namespace keel::data {
 
 struct Source {
-  std::string path;
-  double weight = 1;
+  std::string path;  // of one file, or a pattern for several (matching_files): a set of samples
+  // Of all its files together. Sources without weights are one set; either all have one or none.
+  std::optional<double> weight = {};
+  std::optional<TokenType> type = {};        // of ids without a header
+  std::optional<int32_t> document_end = {};  // the id that ends a document, where no index says where they begin
 };
 
 struct DatasetOptions {
   int64_t T = 0;               // tokens of a row
   int64_t vocabulary = 0;      // real ids, without padding
-  bool document_mask = false;  // documents begin where the index of the pair says so
+  bool document_mask = false;  // documents begin where the index of the pair says so, or behind Source::document_end
 };
 
 // Memory of the caller's, each [B][T]; `positions` is empty where the mask is off.
@@ -37,11 +41,11 @@ struct BatchView {
 
 class Dataset {
  public:
-  // Errors: those of TokenFile; no source; notes whose vocabulary is larger than the model's; a mask over a file
-  // without an index.
+  // Errors: those of TokenFile; no source; a pattern without a match; notes whose vocabulary is larger than the
+  // model's, or that speak of different tokenizers; a mask over a file without an index.
   Dataset(std::vector<Source> sources, DatasetOptions options);
 
-  // Errors: a source too short for one sample.
+  // Errors: a set too short for one sample.
   SampleOrder training_order(uint64_t seed) const;
   // Errors: sources that are all too short for one target.
   ValidationOrder validation_order() const;
@@ -56,21 +60,29 @@ class Dataset {
   // Scans every id of every source (TokenFile::verify_ids).
   void verify_ids(int part = 0, int parts = 1) const;
 
-  // What the order of samples depends on, a line per source: sizes, types, weights, a hash of some of the content, T
-  // and the seed. Not the paths: files may move. A checkpoint stores the text.
+  // What the order of samples depends on, a line per file: sizes, types, sets and their weights, a hash of some of the
+  // content, T and the seed. Not the paths: files may move. A checkpoint stores the text.
   std::string fingerprint_text(uint64_t seed) const;
+  // For people, a line per source: how many samples it has, and its share of those that training takes.
+  std::vector<std::string> source_lines() const;
+  // Of the tokenizer that made the files, where one of them has notes.
+  const TokenNotes* notes() const;
 
   const std::vector<TokenFile>& files() const { return files_; }
   const DatasetOptions& options() const { return options_; }
 
  private:
+  void add_file(const std::string& path, const Source& source);
   int64_t fill_row(const SampleId& row, const BatchView& out) const;
-  int64_t mask_documents(const TokenFile& file, int64_t first, const BatchView& out) const;
+  int64_t mask_documents(size_t source, int64_t first, const BatchView& out) const;
   void check_ids(const TokenFile& file, int64_t first, const BatchView& out) const;
 
   std::vector<Source> sources_;
+  std::vector<size_t> files_of_source_;  // how many
   DatasetOptions options_;
   std::vector<TokenFile> files_;
+  std::vector<std::optional<int32_t>> document_ends_;  // of each file that does not know its documents
+  std::vector<SampleSet> sets_;                        // of the files, in order
 };
 
 // Errors: texts that differ, naming the first line that does, as it was and as it is.

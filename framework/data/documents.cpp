@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "framework/base/error.h"
 #include "framework/base/utf8.h"
+#include "framework/io/files.h"
+#include "framework/io/foreign_json.h"
 
 namespace keel::data {
 namespace {
@@ -41,15 +42,21 @@ size_t DocumentReader::Scanner::find_end(std::string_view text) {
   return text.npos;
 }
 
-DocumentReader::DocumentReader(std::vector<std::string> paths, DocumentRule rule, size_t piece_bytes)
-    : paths_(std::move(paths)), piece_bytes_(piece_bytes), scanner_{rule}, file_(nullptr, std::fclose) {
+DocumentReader::DocumentReader(std::vector<std::string> paths, DocumentRule rule, size_t piece_bytes,
+                               std::string json_key)
+    : paths_(std::move(paths)),
+      piece_bytes_(piece_bytes),
+      scanner_{rule},
+      json_key_(std::move(json_key)),
+      file_(nullptr, std::fclose) {
   require(piece_bytes >= 4, "pieces of {} bytes", piece_bytes);
   bool known = true;
   for (const std::string& path : paths_) {
     std::error_code failure;
     const auto status = path == "-" ? std::filesystem::file_status() : std::filesystem::status(path, failure);
-    if (failure || std::filesystem::is_directory(status))
-      throw input_error("{}: cannot read it: {}", path, failure ? failure.message() : "it is a folder; name its files");
+    if (failure) throw io::file_error(path, "cannot read it", failure.value());
+    if (std::filesystem::is_directory(status))
+      throw input_error("{}: cannot read it: it is a folder; name its files", path);
     const bool regular = std::filesystem::is_regular_file(status);  // else a pipe
     if (regular) total_bytes_ += int64_t(std::filesystem::file_size(path));
     known = known && regular;
@@ -61,33 +68,86 @@ void DocumentReader::open_next() {
   const std::string& path = paths_[next_path_++];
   file_ =
       path == "-" ? decltype(file_)(stdin, leave_open) : decltype(file_)(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (!file_) throw input_error("{}: cannot open it: {}", path, std::strerror(errno));
+  if (!file_) throw io::file_error(path, "cannot open it", errno);
   file_ended_ = false;
   scanner_ = {scanner_.rule};
+  line_ = 0;
+  refill(piece_bytes_);
+  check_uncompressed();
 }
 
-void DocumentReader::refill() {
+void DocumentReader::check_uncompressed() const {
+  using namespace std::string_view_literals;
+  for (const auto& [magic, tool] :
+       {std::pair{"\x1f\x8b"sv, "zcat"sv}, {"\x28\xb5\x2f\xfd"sv, "zstdcat"sv}, {"\xfd\x37zXZ\0"sv, "xzcat"sv}})
+    if (std::string_view(buffer_).substr(begin_).starts_with(magic))
+      throw input_error("{}: compressed; read what is in it: {} {} | keel tokenize -", paths_[next_path_ - 1], tool,
+                        paths_[next_path_ - 1] == "-" ? "FILE" : paths_[next_path_ - 1]);
+}
+
+// Until so many bytes are there, or the file has ended.
+void DocumentReader::refill(size_t bytes) {
   buffer_.erase(0, begin_);
   begin_ = 0;
-  while (!file_ended_ && buffer_.size() < piece_bytes_ + kRead_bytes) {
+  while (!file_ended_ && buffer_.size() < bytes + kRead_bytes) {
     const size_t before = buffer_.size();
     buffer_.resize(before + kRead_bytes);
     const size_t count = std::fread(buffer_.data() + before, 1, kRead_bytes, file_.get());
     buffer_.resize(before + count);
     bytes_ += int64_t(count);
     if (std::ferror(file_.get()) != 0)
-      throw input_error("{}: cannot read it: {}", paths_[next_path_ - 1], std::strerror(errno));
+      throw in_mid_run(io::file_error(paths_[next_path_ - 1], "cannot read it", errno));
     file_ended_ = std::feof(file_.get()) != 0;
   }
 }
 
+// Whether there was a line of JSON, whose text is then the document.
+bool DocumentReader::next_line() {
+  while (true) {
+    while (begin_ == buffer_.size() && file_ended_) {
+      if (next_path_ == paths_.size()) return false;
+      open_next();
+    }
+    size_t end = buffer_.find('\n', begin_);
+    while (end == buffer_.npos && !file_ended_) {
+      const size_t seen = buffer_.size() - begin_;
+      refill(2 * seen);  // a line may be long: each byte is looked at a few times only
+      end = buffer_.find('\n', seen);
+    }
+    const std::string_view line = std::string_view(buffer_).substr(begin_, end - begin_);
+    begin_ = end == buffer_.npos ? buffer_.size() : end + 1;
+    ++line_;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    const std::string where = fmt::format("{}:{}", paths_[next_path_ - 1], line_);
+    const io::ForeignJson object = io::parse_foreign_json(line, where);
+    const auto text = object.find(json_key_);
+    if (text == object.end() || !text->is_string())
+      throw input_error("{}: the object has no text under the key '{}'; --json-key names another", where, json_key_);
+    document_ = text->get<std::string>();
+    document_begin_ = 0;
+    return true;
+  }
+}
+
+bool DocumentReader::next_of_json(TextPiece& piece) {
+  if (!in_document_ && !next_line()) return false;
+  const std::string_view rest = std::string_view(document_).substr(document_begin_);
+  size_t cut = cut_between_characters(rest, piece_bytes_);
+  piece.ends_document = cut == rest.size();
+  if (const size_t line = rest.substr(0, cut).rfind('\n'); !piece.ends_document && line != rest.npos) cut = line + 1;
+  piece.text = rest.substr(0, cut);
+  document_begin_ += cut;
+  in_document_ = !piece.ends_document;
+  return true;
+}
+
 bool DocumentReader::next(TextPiece& piece) {
+  if (scanner_.rule == DocumentRule::jsonl) return next_of_json(piece);
   while (begin_ == buffer_.size() && file_ended_ && !in_document_) {
     if (next_path_ == paths_.size()) return false;
     open_next();
-    refill();
   }
-  if (buffer_.size() - begin_ < piece_bytes_ + 4 && !file_ended_) refill();
+  if (buffer_.size() - begin_ < piece_bytes_ + 4 && !file_ended_) refill(piece_bytes_);
   std::string_view rest = std::string_view(buffer_).substr(begin_);
   size_t cut = cut_between_characters(rest, piece_bytes_);
   Scanner scanner = scanner_;

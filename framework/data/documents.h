@@ -1,4 +1,5 @@
-// Text files as documents, read in pieces of bounded size. Put together, the pieces are the files, byte for byte.
+// Text files as documents, read in pieces of bounded size. Put together, the pieces are the files, byte for byte; of
+// JSON Lines they are the texts.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ enum class DocumentRule {
   file,   // nowhere else
   blank,  // after the blank lines that follow text
   line,   // after every newline
+  jsonl,  // a line is a JSON object, which holds the text of a document
 };
 
 struct TextPiece {
@@ -25,8 +27,9 @@ struct TextPiece {
 class DocumentReader {
  public:
   // "-" is standard input. Documents longer than piece_bytes come in several pieces, cut at the end of a line where
-  // there is one, else between characters. Errors: a file that cannot be opened or read.
-  DocumentReader(std::vector<std::string> paths, DocumentRule rule, size_t piece_bytes);
+  // there is one, else between characters. `json_key`: of the text, in JSON Lines. Errors: a file that cannot be opened
+  // or read, or is compressed; a line that is no such object, with file and line.
+  DocumentReader(std::vector<std::string> paths, DocumentRule rule, size_t piece_bytes, std::string json_key = "text");
 
   // False after the last piece.
   bool next(TextPiece& piece);
@@ -47,12 +50,19 @@ class DocumentReader {
   };
 
   void open_next();
-  void refill();
+  void refill(size_t bytes);
+  void check_uncompressed() const;
+  bool next_line();
+  bool next_of_json(TextPiece& piece);
 
   std::vector<std::string> paths_;
   size_t next_path_ = 0;
   size_t piece_bytes_;
   Scanner scanner_;
+  std::string json_key_;
+  std::string document_;       // text of a line of JSON
+  size_t document_begin_ = 0;  // of what is not yet handed out
+  int64_t line_ = 0;           // of the file, from 1
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   std::string buffer_;
   size_t begin_ = 0;  // of what is not yet handed out

@@ -3,31 +3,29 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <bit>
 #include <cerrno>
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/io/files.h"
 
 namespace keel::data {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian, and read as they lie");
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw input_error("{}: cannot open it: {}", path_, std::strerror(errno));
+  const io::Descriptor file(path_, O_RDONLY, "cannot open it");
   struct stat status {};
   void* memory = nullptr;
-  int failure = ::fstat(file, &status) != 0 ? errno : S_ISREG(status.st_mode) ? 0 : EINVAL;
+  int failure = ::fstat(file.get(), &status) != 0 ? errno : S_ISREG(status.st_mode) ? 0 : EINVAL;
   if (failure == 0 && status.st_size > 0) {
-    memory = ::mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_SHARED, file, 0);
+    memory = ::mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
     if (memory == MAP_FAILED) failure = errno;
   }
-  ::close(file);  // the mapping keeps the file open
   if (failure == EINVAL) throw input_error("{}: not a regular file", path_);
-  if (failure != 0) throw input_error("{}: cannot read it: {}", path_, std::strerror(failure));
+  if (failure != 0) throw io::file_error(path_, "cannot read it", failure);
   data_ = static_cast<const char*>(memory);
   size_bytes_ = int64_t(status.st_size);
 }

@@ -11,7 +11,7 @@ namespace keel::data {
 class MappedFile {
  public:
   MappedFile() = default;
-  // Errors: input_error naming the path and the system's reason.
+  // Errors: those of io::file_error; an input error for what is no file.
   explicit MappedFile(std::string path);
   MappedFile(MappedFile&& other) noexcept { swap(other); }
   MappedFile& operator=(MappedFile&& other) noexcept {

@@ -76,22 +76,36 @@ Interleaving::Interleaving(std::span<const double> weights) : shares_(find_share
 
 Interleaving::Place Interleaving::operator()(int64_t global) const {
   const Slot& slot = slots_[size_t(global % period())];
-  return {slot.source, global / period() * shares_[slot.source] + slot.before};
+  return {slot.set, global / period() * shares_[slot.set] + slot.before};
 }
 
-SampleOrder::SampleOrder(uint64_t seed, std::vector<int64_t> samples, std::span<const double> weights)
-    : key_(key_of(seed, "sample order")), samples_(std::move(samples)), interleaving_(weights) {
-  require(samples_.size() == weights.size(), "{} sources, but {} weights", samples_.size(), weights.size());
-  for (int64_t count : samples_) require(count > 0, "a source of {} samples", count);
+std::vector<double> weights_of(std::span<const SampleSet> sets) {
+  std::vector<double> weights;
+  for (const SampleSet& set : sets) weights.push_back(set.weight);
+  return weights;
+}
+
+SampleOrder::SampleOrder(uint64_t seed, std::span<const SampleSet> sets)
+    : key_(key_of(seed, "sample order")), interleaving_(weights_of(sets)) {
+  int source = 0;
+  for (const SampleSet& set : sets) {
+    sets_.push_back({source, {0}});
+    for (const int64_t count : set.samples) sets_.back().starts.push_back(sets_.back().starts.back() + count);
+    require(sets_.back().starts.back() > 0, "a set without samples");
+    source += int(set.samples.size());
+  }
 }
 
 SampleId SampleOrder::operator()(int64_t global) const {
   require(global >= 0, "global sample index {}", global);
-  const auto [source, index] = interleaving_(global);
-  const int64_t samples = samples_[size_t(source)], epoch = index / samples;
-  const auto words = philox(key_, uint64_t(epoch), uint64_t(source));
+  const auto [number, index] = interleaving_(global);
+  const auto& [first_source, starts] = sets_[size_t(number)];
+  const int64_t samples = starts.back(), epoch = index / samples;
+  const auto words = philox(key_, uint64_t(epoch), uint64_t(number));
   const Permutation shuffle(uint64_t(words[0]) << 32 | words[1], uint64_t(samples));
-  return {source, epoch, int64_t(shuffle(uint64_t(index % samples)))};
+  const auto sample = int64_t(shuffle(uint64_t(index % samples)));
+  const auto after = std::upper_bound(starts.begin(), starts.end(), sample);
+  return {first_source + int(after - starts.begin()) - 1, epoch, sample - *(after - 1)};
 }
 
 ValidationOrder::ValidationOrder(std::span<const int64_t> tokens, int64_t T) : starts_(1, 0) {

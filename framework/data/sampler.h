@@ -1,10 +1,10 @@
 // The order of training samples, a pure function of (seed, global sample index): the same at every layout and after
 // every resume, in O(1) memory. Sample i of a source is its tokens [i*T, i*T + T], T inputs and T targets.
 //
-// One source: an epoch shows each of its samples once, in an order of its own; global index g is in epoch g / samples.
-// Several sources: a fixed interleaving decides which source global index g takes its next sample from, and each source
-// runs through shuffled epochs of its own, so that a small source with a large weight repeats sooner. There is no joint
-// epoch. Among the first g samples, source s has w_s * g samples, rounded down or up, for every g.
+// Sources form sets. One set: an epoch shows each sample of its sources once, in an order of its own; global index g is
+// in epoch g / samples. Several sets: a fixed interleaving decides which set global index g takes its next sample from,
+// and each set runs through shuffled epochs of its own, so that a small set with a large weight repeats sooner. There
+// is no joint epoch. Among the first g samples, set s has w_s * g samples, rounded down or up, for every g.
 //
 // Samples never mix epochs: what a source holds beyond its last whole sample (at most T tokens) is not trained on, and
 // an epoch that the training ends in is seen in part.
@@ -19,8 +19,8 @@
 namespace keel::data {
 
 struct SampleId {
-  int source = -1;  // -1: no sample; a row without counted targets
-  int64_t epoch = 0;
+  int source = -1;    // -1: no sample; a row without counted targets
+  int64_t epoch = 0;  // of its set
   int64_t sample = 0;
   bool operator==(const SampleId&) const = default;
 };
@@ -28,9 +28,9 @@ struct SampleId {
 // Whole samples of T inputs and T targets: (tokens - 1) / T.
 int64_t whole_samples(int64_t tokens, int64_t T);
 
-// Which source each sample comes from. Weights are taken as fractions with a common denominator of at most 65536, the
-// period: 0.7 and 0.3 repeat every 10 samples. Weights that are no such fractions are off by at most 1 / 131072.
-// Within a period the source whose next sample is due first goes first (earliest deadline, Baruah et al. 1996,
+// Which set each sample comes from. Weights are taken as fractions with a common denominator of at most 65536, the
+// period: 0.7 and 0.3 repeat every 10 samples. Weights that are no such fractions are off by less than 1 / 65536.
+// Within a period the set whose next sample is due first goes first (earliest deadline, Baruah et al. 1996,
 // "Proportionate progress").
 class Interleaving {
  public:
@@ -38,33 +38,44 @@ class Interleaving {
   explicit Interleaving(std::span<const double> weights);
 
   struct Place {
-    int source;
-    int64_t index;  // how many samples of that source came before
+    int set;
+    int64_t index;  // how many samples of that set came before
   };
   Place operator()(int64_t global) const;
 
   int64_t period() const { return int64_t(slots_.size()); }
-  int64_t share(int source) const { return shares_[size_t(source)]; }  // samples of the source in a period
+  int64_t share(int set) const { return shares_[size_t(set)]; }  // samples of the set in a period
 
  private:
   struct Slot {
-    uint16_t source;
-    uint32_t before;  // samples of the source earlier in the period
+    uint16_t set;
+    uint32_t before;  // samples of the set earlier in the period
   };
   std::vector<int64_t> shares_;
   std::vector<Slot> slots_;
 };
 
+// Sources that share epochs and a weight.
+struct SampleSet {
+  std::vector<int64_t> samples;  // of each source
+  double weight = 1;
+};
+std::vector<double> weights_of(std::span<const SampleSet> sets);
+
 class SampleOrder {
  public:
-  // samples[s] > 0 and weights[s] of every source.
-  SampleOrder(uint64_t seed, std::vector<int64_t> samples, std::span<const double> weights);
+  // Sources are numbered through, set after set. Every set has a sample.
+  SampleOrder(uint64_t seed, std::span<const SampleSet> sets);
 
   SampleId operator()(int64_t global) const;
 
  private:
+  struct Set {
+    int first_source;
+    std::vector<int64_t> starts;  // first sample of each source, then how many there are
+  };
   uint64_t key_;
-  std::vector<int64_t> samples_;
+  std::vector<Set> sets_;
   Interleaving interleaving_;
 };
 

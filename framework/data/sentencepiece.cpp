@@ -160,11 +160,17 @@ void SentencePieceTokenizer::encode_clean(std::string_view text, std::vector<int
 void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids, bool begins) const {
   if (!keeps_bytes_) return encode_clean(text, ids, begins);
   for (; !text.empty(); begins = false) {
-    const std::string_view valid = text.substr(0, valid_prefix_bytes(text));
-    const size_t clean = std::min(valid.find(kSpaceMark), valid.size());
-    encode_clean(valid.substr(0, clean), ids, begins);
-    text.remove_prefix(clean);
-    const size_t odd = clean < valid.size() ? kSpaceMark.size() : std::min<size_t>(1, text.size());
+    std::string_view valid = text.substr(0, valid_prefix_bytes(text));
+    text.remove_prefix(valid.size());
+    for (; !valid.empty(); begins = false) {
+      const size_t clean = std::min(valid.find(kSpaceMark), valid.size());
+      encode_clean(valid.substr(0, clean), ids, begins);
+      valid.remove_prefix(clean);
+      const size_t mark = std::min(kSpaceMark.size(), valid.size());
+      encode_bytes(valid.substr(0, mark), ids);
+      valid.remove_prefix(mark);
+    }
+    const size_t odd = std::min<size_t>(1, text.size());
     encode_bytes(text.substr(0, odd), ids);
     text.remove_prefix(odd);
   }

@@ -1,8 +1,8 @@
 // A bigram over token ids, smoothed as in ngram.h: what a language model has to beat to have learnt anything from
 // context. With c(hw), c(h) counts, t(h) the number of different tokens seen after h, N tokens of which U differ, V
 // ids:
-//   p_1(w) = (c(w) + U / V) / (N + U)      p_2(w | h) = (c(hw) + t(h) p_1(w)) / (c(h) + t(h)), or p_1(w) for an h never
-//   seen
+//   p_1(w)     = (c(w) + U / V) / (N + U)
+//   p_2(w | h) = (c(hw) + t(h) p_1(w)) / (c(h) + t(h)), or p_1(w) for an h never seen
 #pragma once
 
 #include <span>

@@ -1,7 +1,10 @@
 #include "framework/data/token_file.h"
 
+#include <glob.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "framework/data/token_format.h"
 
@@ -96,10 +99,29 @@ TokenType smallest_type(int64_t vocabulary) {
   return vocabulary <= 256 ? TokenType::uint8 : vocabulary <= 65536 ? TokenType::uint16 : TokenType::int32;
 }
 
-TokenFile::TokenFile(const std::string& path) : tokens_file_(find_tokens(path)) {
+std::optional<TokenNotes> notes_of(const std::string& path) {
+  const std::string prefix = without(without(path, ".idx"), ".bin");
+  const bool bare = fs::exists(prefix + ".bin") || fs::exists(prefix + ".npy");
+  return bare && !fs::exists(prefix + ".idx") ? std::nullopt : read_notes(prefix);
+}
+
+std::vector<std::string> matching_files(const std::string& path) {
+  if (path.find_first_of("*?[") == path.npos || fs::exists(path) || fs::exists(path + ".bin")) return {path};
+  glob_t found{};
+  const std::unique_ptr<glob_t, void (*)(glob_t*)> owner(&found, ::globfree);
+  std::vector<std::string> files;
+  if (::glob(path.c_str(), 0, nullptr, &found) == 0)
+    for (const char* name : std::span(found.gl_pathv, found.gl_pathc))
+      if (std::string_view(name).ends_with(".bin") || std::string_view(name).ends_with(".npy")) files.push_back(name);
+  std::sort(files.begin(), files.end());  // in any locale alike
+  return files;
+}
+
+TokenFile::TokenFile(const std::string& path, std::optional<TokenType> type) : tokens_file_(find_tokens(path)) {
   const std::string prefix = without(without(tokens_file_.path(), ".bin"), ".npy");
   const bool paired = tokens_file_.path().ends_with(".bin") && fs::exists(prefix + ".idx");
   TokenLayout layout;
+  if (paired && type) throw input_error("{}.idx: says the type of the tokens; leave the key out", prefix);
   if (paired) {
     index_file_ = MappedFile(prefix + ".idx");
     IndexLayout index = read_index(index_file_, tokens_file_);
@@ -108,6 +130,8 @@ TokenFile::TokenFile(const std::string& path) : tokens_file_(find_tokens(path)) 
     documents_ = index.documents;
     pointers_byte_ = index.pointers_byte;
     boundaries_byte_ = index.boundaries_byte;
+  } else if (type) {
+    layout = read_bare(tokens_file_, *type);
   } else {
     const bool numpy = tokens_file_.path().ends_with(".npy") || is_numpy(tokens_file_);
     layout = numpy ? read_numpy(tokens_file_) : read_llmc(tokens_file_);

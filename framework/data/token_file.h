@@ -1,8 +1,9 @@
-// Token files: a long row of token ids cut into documents, memory-mapped. Three formats, told apart by their headers:
+// Token files: a long row of token ids cut into documents, memory-mapped. Formats, told apart by their headers:
 //   PREFIX.bin + PREFIX.idx   Megatron's pair: bare ids, and an index of sequences and documents (token_format.h)
 //   X.bin                     llm.c's: 256 int32 of header, then uint16 (GPT-2) or uint32 (Llama 3) ids
 //   X.npy                     NumPy's, one dimension: uint8, uint16, int32, uint32 or int64
-// The last two know no documents and count as one. Every header, size, pointer and boundary is checked on opening;
+//   any file                  ids without a header, where the caller says their type: OLMo-core's and dolma's .npy
+// All but the first know no documents and count as one. Every header, size, pointer and boundary is checked on opening;
 // every error names the file, the byte and the value. PREFIX.json (notes.h) is read where there is one.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "framework/base/error.h"
 #include "framework/data/mapped_file.h"
@@ -25,10 +27,18 @@ std::string_view name_of(TokenType type);
 // The smallest type of the pair that holds ids 0 .. vocabulary-1: uint8, uint16 or int32.
 TokenType smallest_type(int64_t vocabulary);
 
+// The notes of the pair that `path` names, by its prefix or by either file, which need not be there themselves. Bare
+// ids have none, whatever lies beside them.
+std::optional<TokenNotes> notes_of(const std::string& path);
+
+// The files that a pattern such as data/shard_*.bin names, in order: those of its matches that end in .bin or .npy.
+// `path` itself where it is no pattern.
+std::vector<std::string> matching_files(const std::string& path);
+
 class TokenFile {
  public:
-  // `path` is the prefix of a pair, either of its files, or an llm.c or NumPy file.
-  explicit TokenFile(const std::string& path);
+  // `path` is the prefix of a pair, either of its files, or an llm.c or NumPy file; with a type, ids without a header.
+  explicit TokenFile(const std::string& path, std::optional<TokenType> type = std::nullopt);
 
   const std::string& path() const { return tokens_file_.path(); }  // the file that holds the ids
   int64_t tokens() const { return tokens_; }

@@ -155,8 +155,8 @@ TokenLayout read_llmc(const MappedFile& file) {
   if (magic != 20240520 && magic != 20240801)
     throw input_error(
         "{}: byte 0: {} is not llm.c's magic number (20240520 or 20240801), and there is no .idx beside "
-        "it; ids without a header can be given as .npy (numpy.save)",
-        file.path(), magic);
+        "it; for ids without a header, give their type beside the path: {{path: {}, type: uint16}}, or uint32",
+        file.path(), magic, file.path());
   const bool gpt2 = magic == 20240520;
   if (version != (gpt2 ? 1 : 7))
     throw input_error("{}: byte 4: version {} is unknown; {} is read", file.path(), version, gpt2 ? 1 : 7);
@@ -172,7 +172,12 @@ bool is_numpy(const MappedFile& file) {
 }
 
 TokenLayout read_numpy(const MappedFile& file) {
-  if (!is_numpy(file)) throw input_error("{}: byte 0: not a NumPy file (or cut short)", file.path());
+  if (!is_numpy(file))
+    throw input_error(
+        "{}: byte 0: not a NumPy file (or cut short); for ids without a header, as OLMo-core and dolma write them, "
+        "give "
+        "their type beside the path: {{path: {}, type: uint16}}, or uint32",
+        file.path(), file.path());
   const int major = file.at<uint8_t>(6), start = major == 1 ? 10 : 12;
   if (major < 1 || major > 3 || file.size_bytes() < start)
     throw input_error("{}: byte 6: version {} is unknown; 1 to 3 are read", file.path(), major);
@@ -189,6 +194,14 @@ TokenLayout read_numpy(const MappedFile& file) {
     throw input_error("{}: {} {} tokens do not fill the {} bytes after the header; the file is cut short", file.path(),
                       layout.tokens, name_of(layout.type), bytes);
   return layout;
+}
+
+TokenLayout read_bare(const MappedFile& file, TokenType type) {
+  if (is_numpy(file)) throw input_error("{}: has a header that says its type; leave the key out", file.path());
+  const int64_t item = size_bytes_of(type);
+  if (file.size_bytes() % item != 0)
+    throw input_error("{}: {} bytes are no whole number of {} tokens", file.path(), file.size_bytes(), name_of(type));
+  return {type, 0, file.size_bytes() / item};
 }
 
 }  // namespace keel::data

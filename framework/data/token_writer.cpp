@@ -1,9 +1,8 @@
 #include "framework/data/token_writer.h"
 
-#include <unistd.h>
+#include <fcntl.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
@@ -12,12 +11,6 @@
 
 namespace keel::data {
 namespace {
-
-std::FILE* create(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "w+b");
-  if (file == nullptr) throw input_error("{}: cannot create it: {}", path, std::strerror(errno));
-  return file;
-}
 
 template <class Id>
 void pack(std::span<const int32_t> ids, std::vector<char>& out) {
@@ -35,23 +28,21 @@ TokenWriter::TokenWriter(std::string prefix, int64_t vocabulary, int64_t most_se
       vocabulary_(vocabulary),
       most_sequence_tokens_(most_sequence_tokens),
       type_(smallest_type(vocabulary)),
-      tokens_file_(create(prefix_ + ".bin.tmp"), std::fclose),
-      index_file_(create(prefix_ + ".idx.tmp"), std::fclose) {
+      tokens_file_{io::AtomicFile(prefix_ + ".bin")},
+      index_file_{io::AtomicFile(prefix_ + ".idx")} {
   const char header[kIndexHeader_bytes] = {};  // written again when the counts are known
-  write(index_file_, header, sizeof header);
+  index_file_.write(header, sizeof header);
 }
 
-TokenWriter::~TokenWriter() {
-  if (finished_) return;
-  tokens_file_.reset();
-  index_file_.reset();
-  std::remove((prefix_ + ".bin.tmp").c_str());
-  std::remove((prefix_ + ".idx.tmp").c_str());
+void TokenWriter::File::write(const void* bytes, size_t count_bytes) {
+  constexpr size_t kFlush_bytes = 1 << 20;
+  waiting.append(static_cast<const char*>(bytes), count_bytes);
+  if (waiting.size() >= kFlush_bytes) flush();
 }
 
-void TokenWriter::write(const File& file, const void* bytes, size_t count_bytes) const {
-  if (std::fwrite(bytes, 1, count_bytes, file.get()) != count_bytes)
-    throw input_error("{}: cannot write: {} (after {} tokens)", prefix_, std::strerror(errno), tokens_);
+void TokenWriter::File::flush() {
+  file.write(waiting);
+  waiting.clear();
 }
 
 void TokenWriter::append(std::span<const int32_t> ids) {
@@ -67,7 +58,7 @@ void TokenWriter::append(std::span<const int32_t> ids) {
     if (type_ == TokenType::uint8) pack<uint8_t>(part, packed_);
     if (type_ == TokenType::uint16) pack<uint16_t>(part, packed_);
     if (type_ == TokenType::int32) pack<int32_t>(part, packed_);
-    write(tokens_file_, packed_.data(), packed_.size());
+    tokens_file_.write(packed_.data(), packed_.size());
     sequence_tokens_ += int64_t(part.size());
     tokens_ += int64_t(part.size());
     in_document_ = true;
@@ -77,7 +68,7 @@ void TokenWriter::append(std::span<const int32_t> ids) {
 
 void TokenWriter::end_sequence() {
   const auto count = int32_t(sequence_tokens_);
-  write(index_file_, &count, sizeof count);
+  index_file_.write(&count, sizeof count);
   if (splits_) continuing_.push_back(sequences_);
   splits_ = false;
   ++sequences_;
@@ -92,25 +83,27 @@ void TokenWriter::end_document() {
 
 // Pointers follow from the sizes, which are read back from the file: they may be too many for the memory.
 void TokenWriter::write_tail() {
-  if (std::fflush(index_file_.get()) != 0) throw input_error("{}.idx: cannot write: {}", prefix_, std::strerror(errno));
-  File sizes(std::fopen((prefix_ + ".idx.tmp").c_str(), "rb"), std::fclose);
-  if (!sizes || std::fseek(sizes.get(), kIndexHeader_bytes, SEEK_SET) != 0)
-    throw input_error("{}.idx: cannot read it back: {}", prefix_, std::strerror(errno));
+  index_file_.flush();
+  const io::Descriptor written(index_file_.file.temporary_path(), O_RDONLY, "cannot read it back");
+  std::vector<int32_t> counts;
   int64_t pointer = 0;
-  for (int64_t i = 0; i < sequences_; ++i) {
-    int32_t count = 0;
-    if (std::fread(&count, sizeof count, 1, sizes.get()) != 1)
-      throw input_error("{}.idx: cannot read it back: {}", prefix_, std::strerror(errno));
-    write(index_file_, &pointer, sizeof pointer);
-    pointer += int64_t(count) * size_bytes_of(type_);
+  for (int64_t first = 0; first < sequences_; first += int64_t(counts.size())) {
+    counts.resize(size_t(std::min<int64_t>(sequences_ - first, 1 << 16)));
+    written.read_at(uint64_t(kIndexHeader_bytes + 4 * first), reinterpret_cast<char*>(counts.data()),
+                    counts.size() * sizeof counts[0]);
+    for (const int32_t count : counts) {
+      index_file_.write(&pointer, sizeof pointer);
+      pointer += int64_t(count) * size_bytes_of(type_);
+    }
   }
   auto continuing = continuing_.begin();
   for (int64_t i = 0; i <= sequences_; ++i) {
     if (continuing != continuing_.end() && *continuing == i)
       ++continuing;
     else
-      write(index_file_, &i, sizeof i);
+      index_file_.write(&i, sizeof i);
   }
+  index_file_.flush();
   char header[kIndexHeader_bytes] = {};
   const uint64_t version = 1, sequences = uint64_t(sequences_), boundaries = uint64_t(documents_) + 1;
   std::memcpy(header, kIndexMagic, 9);
@@ -118,32 +111,40 @@ void TokenWriter::write_tail() {
   header[17] = char(index_code(type_));
   std::memcpy(header + 18, &sequences, 8);
   std::memcpy(header + 26, &boundaries, 8);
-  if (std::fseek(index_file_.get(), 0, SEEK_SET) != 0)
-    throw input_error("{}.idx: cannot seek: {}", prefix_, std::strerror(errno));
-  write(index_file_, header, sizeof header);
+  index_file_.file.write_at(0, {header, sizeof header});
 }
 
-void TokenWriter::close(File& file) const {
-  const bool kept = std::fflush(file.get()) == 0 && ::fsync(::fileno(file.get())) == 0;
-  const int reason = errno;
-  if (std::fclose(file.release()) != 0 || !kept)
-    throw input_error("{}: cannot write: {} (after {} tokens)", prefix_, std::strerror(kept ? errno : reason), tokens_);
-}
-
-void TokenWriter::finish() {
-  require(!in_document_ && !finished_, "{}: finish() before the last document has ended, or twice", prefix_);
+void TokenWriter::prepare(std::optional<TokenNotes> notes) {
+  require(!in_document_ && !prepared_, "{}: prepare() before the last document has ended, or twice", prefix_);
+  tokens_file_.flush();
   write_tail();
-  close(tokens_file_);
-  close(index_file_);
-  // An older index or older notes must never lie beside the new tokens.
-  std::error_code ignored, failure;
-  std::filesystem::remove(prefix_ + ".idx", ignored);
-  std::filesystem::remove(prefix_ + ".json", ignored);
-  for (const char* ending : {".bin", ".idx"}) {
-    std::filesystem::rename(prefix_ + ending + ".tmp", prefix_ + ending, failure);
-    if (failure) throw input_error("{}{}: cannot rename it into place: {}", prefix_, ending, failure.message());
+  tokens_file_.file.sync();
+  index_file_.file.sync();
+  if (notes) {
+    notes->tokens = tokens_;
+    notes->documents = documents_;
+    notes_file_.emplace(prefix_ + ".json");
+    notes_file_->write(notes_text(*notes));
+    notes_file_->sync();
   }
-  finished_ = true;
+  prepared_ = true;
+}
+
+void TokenWriter::withdraw_older() const {
+  std::error_code absent;
+  std::filesystem::remove(prefix_ + ".idx", absent);
+}
+
+void TokenWriter::commit() {
+  require(prepared_, "{}: commit() before prepare()", prefix_);
+  withdraw_older();  // it must never lie beside the new tokens
+  tokens_file_.file.commit();
+  std::error_code absent;
+  if (notes_file_)
+    notes_file_->commit();
+  else
+    std::filesystem::remove(prefix_ + ".json", absent);
+  index_file_.file.commit();
 }
 
 }  // namespace keel::data

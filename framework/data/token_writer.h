@@ -1,15 +1,16 @@
-// Writes the pair PREFIX.bin and PREFIX.idx (token_format.h) as tokens come, in memory that does not grow with them.
-// The files carry temporary names until finish(); without it they are removed.
+// Writes the pair PREFIX.bin and PREFIX.idx (token_format.h), and PREFIX.json (notes.h) where there are notes, as
+// tokens come, in memory that does not grow with them. The files carry temporary names until commit(); without it they
+// are removed.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "framework/data/token_file.h"
+#include "framework/io/files.h"
 
 namespace keel::data {
 
@@ -18,26 +19,38 @@ class TokenWriter {
   // The type is the smallest for ids in [0, vocabulary). A sequence of the index holds at most 2^31 - 1 tokens; a
   // longer document becomes several sequences.
   TokenWriter(std::string prefix, int64_t vocabulary, int64_t most_sequence_tokens = INT32_MAX);
-  TokenWriter(const TokenWriter&) = delete;
-  ~TokenWriter();
 
   // Errors: an id outside the vocabulary; a disk that is full.
   void append(std::span<const int32_t> ids);
   // Ends the document of the tokens appended since the last end; without tokens it is an empty document.
   void end_document();
-  // Flushes, syncs and renames both files, the index last, in place of older ones. The last document must have ended.
-  void finish();
+
+  // Writes and syncs all that is left, so that only names are missing. The last document must have ended. What the
+  // notes say of tokens and documents is filled in.
+  void prepare(std::optional<TokenNotes> notes = std::nullopt);
+  // An older pair is no longer read: its index goes. Before a tokenizer is replaced that it needs.
+  void withdraw_older() const;
+  // Renames what is prepared, in place of an older pair and its notes, the index last.
+  void commit();
+  void finish() {
+    prepare();
+    commit();
+  }
 
   int64_t tokens() const { return tokens_; }
   int64_t documents() const { return documents_; }
 
  private:
-  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+  // Gathers writes, which are short where documents are.
+  struct File {
+    io::AtomicFile file;
+    std::string waiting = {};
+    void write(const void* bytes, size_t count_bytes);
+    void flush();
+  };
 
   void end_sequence();
-  void write(const File& file, const void* bytes, size_t count_bytes) const;
   void write_tail();
-  void close(File& file) const;
 
   std::string prefix_;
   int64_t vocabulary_;
@@ -45,6 +58,7 @@ class TokenWriter {
   TokenType type_;
   File tokens_file_;
   File index_file_;
+  std::optional<io::AtomicFile> notes_file_;
   std::vector<char> packed_;         // ids in their stored type, on their way out
   std::vector<int64_t> continuing_;  // sequences that continue the document of the one before
   int64_t sequence_tokens_ = 0;      // in the open sequence
@@ -53,7 +67,7 @@ class TokenWriter {
   int64_t sequences_ = 0;
   int64_t documents_ = 0;
   int64_t tokens_ = 0;
-  bool finished_ = false;
+  bool prepared_ = false;
 };
 
 }  // namespace keel::data

@@ -5,9 +5,13 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizer_json.h"
+#include "framework/io/crc32c.h"
+#include "framework/io/files.h"
 
 namespace keel::data {
 namespace {
+
+constexpr uint64_t kLargestTokenizer_bytes = uint64_t(1) << 28;
 
 class ByteTokenizer : public Tokenizer {
  public:
@@ -33,15 +37,23 @@ std::unique_ptr<Tokenizer> byte_tokenizer() {
   return std::make_unique<ByteTokenizer>();
 }
 
-std::unique_ptr<Tokenizer> tokenizer_at(const std::string& path) {
+std::string tokenizer_file(const std::string& path) {
   namespace fs = std::filesystem;
-  if (fs::is_directory(path)) {
-    const std::string json = path + "/tokenizer.json", model = path + "/tokenizer.model";
-    if (fs::exists(json) && (is_byte_level(json) || !fs::exists(model))) return byte_level_tokenizer(json);
-    if (fs::exists(model)) return sentencepiece_tokenizer(model);
-    throw input_error("{}: holds neither tokenizer.json nor tokenizer.model", path);
-  }
-  return path.ends_with(".json") ? byte_level_tokenizer(path) : sentencepiece_tokenizer(path);
+  if (!fs::is_directory(path)) return path;
+  const std::string json = path + "/tokenizer.json", model = path + "/tokenizer.model";
+  if (fs::exists(json) && (!fs::exists(model) || is_byte_level(json))) return json;
+  if (fs::exists(model)) return model;
+  throw input_error("{}: holds neither tokenizer.json nor tokenizer.model", path);
+}
+
+int64_t tokenizer_crc32c(const std::string& path) {
+  const std::string bytes = io::read_file(tokenizer_file(path), kLargestTokenizer_bytes);
+  return io::crc32c(std::as_bytes(std::span(bytes)));
+}
+
+std::unique_ptr<Tokenizer> tokenizer_at(const std::string& path) {
+  const std::string file = tokenizer_file(path);
+  return file.ends_with(".json") ? byte_level_tokenizer(file) : sentencepiece_tokenizer(file);
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenNotes& notes) {
@@ -59,6 +71,11 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenNotes& notes) {
     throw input_error("{}: the tokens were made with {} ids, {} ending documents, but the tokenizer has {} and {}",
                       notes.model.empty() ? notes.tokenizer : notes.model_path(), notes.vocabulary,
                       notes.end_of_document, tokenizer->vocabulary(), tokenizer->end_of_document());
+  if (notes.model_crc32c && *notes.model_crc32c != tokenizer_crc32c(notes.model_path()))
+    throw input_error(
+        "{}: not the file that made the tokens of {} (its CRC32C is {}, that one's {}); put that one back, "
+        "or run `keel tokenize` again",
+        notes.model_path(), notes.path, tokenizer_crc32c(notes.model_path()), *notes.model_crc32c);
   if (!notes.start_of_text)
     tokenizer->leave_out_start_of_text();
   else if (tokenizer->start_of_text() != notes.start_of_text)

@@ -55,6 +55,9 @@ std::unique_ptr<Tokenizer> byte_level_tokenizer(const std::string& path,
 // By what is there: a .model of SentencePiece, a tokenizer.json, or a folder that holds one of them (tokenizer.json
 // where it is a byte-level BPE, else tokenizer.model).
 std::unique_ptr<Tokenizer> tokenizer_at(const std::string& path);
+// The file that it is read from, and the checksum of that.
+std::string tokenizer_file(const std::string& path);
+int64_t tokenizer_crc32c(const std::string& path);
 
 // The tokenizer that made a token file, as it made it. Errors: an unknown kind, a model that is missing or another one.
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenNotes& notes);

@@ -48,10 +48,11 @@ std::optional<std::string> bytes_of(const std::string& symbol) {
   return bytes;
 }
 
-class Reader {
+class TokenizerJsonReader {
  public:
-  explicit Reader(const std::string& path) : path_(path), json_(io::read_foreign_json(path, kLargest_bytes)) {}
-  ByteLevelModel read();
+  explicit TokenizerJsonReader(const std::string& path)
+      : path_(path), json_(io::read_foreign_json(path, kLargest_bytes)) {}
+  ByteLevelModel model();
 
  private:
   template <class... Args>
@@ -77,13 +78,13 @@ class Reader {
   bool byte_level_ = false;
 };
 
-int32_t Reader::id_of(const Json& id, const std::string& token) const {
+int32_t TokenizerJsonReader::id_of(const Json& id, const std::string& token) const {
   if (!id.is_number_unsigned() || id.get<uint64_t>() >= kMostIds)
     throw error("the id of {} is {}, not a whole number from 0 to {}", excerpt(token), excerpt(id), kMostIds - 1);
   return id.get<int32_t>();
 }
 
-void Reader::read_normalizer(const Json& normalizer) {
+void TokenizerJsonReader::read_normalizer(const Json& normalizer) {
   if (normalizer.is_null()) return;
   const std::string type = type_of(normalizer);
   if (type == "NFC")
@@ -95,7 +96,7 @@ void Reader::read_normalizer(const Json& normalizer) {
 }
 
 // Removed and inverted: what does not match is removed.
-void Reader::read_split(const Json& split) {
+void TokenizerJsonReader::read_split(const Json& split) {
   const Json pattern = split.value("pattern", Json::object());
   const std::string behavior = split.value("behavior", "");
   const bool inverted = split.value("invert", false);
@@ -106,7 +107,7 @@ void Reader::read_split(const Json& split) {
   out_.patterns.push_back({pattern["Regex"].get<std::string>(), !inverted});
 }
 
-void Reader::read_pre_tokenizer(const Json& part) {
+void TokenizerJsonReader::read_pre_tokenizer(const Json& part) {
   const std::string type = type_of(part);
   if (type == "Sequence") {
     for (const Json& inner : part.value("pretokenizers", Json::array())) read_pre_tokenizer(inner);
@@ -123,7 +124,7 @@ void Reader::read_pre_tokenizer(const Json& part) {
   }
 }
 
-void Reader::read_model(const Json& model) {
+void TokenizerJsonReader::read_model(const Json& model) {
   if (type_of(model) != "BPE") throw error("the model {} is not known; BPE is", type_of(model));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (model.contains(key) && model[key].is_string() && model[key] != "") throw error("model.{} is not known", key);
@@ -140,7 +141,7 @@ void Reader::read_model(const Json& model) {
 }
 
 // A merge is "a b", or ["a", "b"] in newer files.
-void Reader::read_merges(const Json& merges, const std::unordered_map<std::string, int32_t>& vocabulary) {
+void TokenizerJsonReader::read_merges(const Json& merges, const std::unordered_map<std::string, int32_t>& vocabulary) {
   const auto id = [&](const std::string& symbol, const Json& merge) {
     const auto found = vocabulary.find(symbol);
     if (found == vocabulary.end() || !bytes_of(symbol))
@@ -165,7 +166,7 @@ void Reader::read_merges(const Json& merges, const std::unordered_map<std::strin
   }
 }
 
-void Reader::read_added(const Json& added) {
+void TokenizerJsonReader::read_added(const Json& added) {
   for (const Json& token : added) {
     const std::string text = token.at("content").get<std::string>();
     if (text.empty()) throw error("an added token is empty");
@@ -178,7 +179,7 @@ void Reader::read_added(const Json& added) {
 }
 
 // A template whose first piece is a special token puts that in front of every text.
-void Reader::read_post_processor(const Json& part) {
+void TokenizerJsonReader::read_post_processor(const Json& part) {
   const std::string type = type_of(part);
   if (type == "Sequence")
     for (const Json& inner : part.value("processors", Json::array())) read_post_processor(inner);
@@ -194,7 +195,7 @@ void Reader::read_post_processor(const Json& part) {
   out_.start_of_text = id;
 }
 
-ByteLevelModel Reader::read() {
+ByteLevelModel TokenizerJsonReader::model() {
   try {
     read_normalizer(json_.value("normalizer", Json()));
     read_pre_tokenizer(json_.value("pre_tokenizer", Json::object()));
@@ -211,7 +212,7 @@ ByteLevelModel Reader::read() {
 }  // namespace
 
 ByteLevelModel read_tokenizer_json(const std::string& path) {
-  return Reader(path).read();
+  return TokenizerJsonReader(path).model();
 }
 
 bool is_byte_level(const std::string& path) {

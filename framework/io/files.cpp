@@ -129,6 +129,16 @@ void Descriptor::write_all(std::string_view bytes) {
   }
 }
 
+void Descriptor::write_at(uint64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(descriptor_, bytes.data(), bytes.size(), off_t(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw in_mid_run(file_error(path_, "cannot write", errno));
+    bytes.remove_prefix(size_t(written));
+    offset += uint64_t(written);
+  }
+}
+
 void Descriptor::read_at(uint64_t offset, char* bytes, uint64_t count) const {
   for (uint64_t done = 0; done < count;) {
     const ssize_t got = pread(descriptor_, bytes + done, count - done, off_t(offset + done));

@@ -54,6 +54,7 @@ class Descriptor {
   // Of the disk: less than the size where there are holes, more where room is reserved.
   uint64_t allocated_bytes() const;
   void write_all(std::string_view bytes);
+  void write_at(uint64_t offset, std::string_view bytes);            // all of them; where write_all goes on stays
   void read_at(uint64_t offset, char* bytes, uint64_t count) const;  // all of them
   void truncate(uint64_t size_bytes);
   void sync();
@@ -83,7 +84,9 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
   void write(std::string_view bytes) { file_.write_all(bytes); }
-  void commit();  // synced, renamed, directory synced
+  void write_at(uint64_t offset, std::string_view bytes) { file_.write_at(offset, bytes); }
+  void sync() { file_.sync(); }  // so that nothing but the name can fail, where several files are to come together
+  void commit();                 // synced, renamed, directory synced
   const std::string& temporary_path() const { return file_.path(); }
 
  private:

@@ -6,18 +6,22 @@
 #include <sentencepiece_trainer.h>
 
 #include <cmath>
+#include <map>
 #include <random>
 #include <set>
 
 #include "framework/data/token_file.h"
 #include "framework/data/tokenizer.h"
 #include "tests/framework/data/temporary_folder.h"
+#include "tests/framework/io/scratch.h"
 
 namespace keel::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 CorpusReports make(const CorpusOptions& options) {
   return make_corpus(options, [](const CorpusProgress&) {});
@@ -209,9 +213,94 @@ TEST(Corpus, SaysWhatIsWrong) {
   EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, 0, 400, "m.model"}), HasSubstr("not both"));
   EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, 0, 0, "m.model"}), HasSubstr("m.model: not a Sentence"));
   EXPECT_THAT(error({{x}, folder / "x.txt/o"}), HasSubstr("x.txt"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "o.bin"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "o.bin.tmp"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "o.model.tmp"));
+  EXPECT_THAT(error({.texts = {x}, .prefix = folder / "o", .json_key = "body"}), HasSubstr("--documents jsonl"));
+  EXPECT_EQ(files_in(folder), (std::set<std::string>{"x.txt", "empty.txt"}));
+}
+
+// What it reads stays, and so does what others made.
+TEST(Corpus, ReplacesNothingOfOthers) {
+  TemporaryFolder folder;
+  const std::string text = numbered_lines(3000);
+  std::filesystem::create_directory(folder / "hf");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::copy_file(KEEL_GOLDEN "/tokenizers/gpt2/" + std::string(name), folder / "hf/" + name);
+  const std::string json = folder / "hf/tokenizer.json", kept = read_bytes(json);
+  for (const char* name : {"a.json", "a.bin", "a.idx", "a-valid.json", "a.model", "a.tokenizer.json"}) {
+    const std::string path = folder / name;
+    write_bytes(path, text);
+    CorpusOptions options{.texts = {path}, .prefix = folder / "a", .valid = 0.1};
+    if (path.ends_with(".model")) options.sentencepiece = 400;
+    if (path.ends_with(".tokenizer.json")) options.model = json;
+    EXPECT_THAT(input_error_of([&] { make(options); }),
+                HasSubstr("a" + path.substr(path.rfind("/a") + 2) + " would replace this text"));
+    EXPECT_EQ(read_bytes(path), text);
+    // As somebody else's, too.
+    write_bytes(folder / "text.txt", text);
+    options.texts = {folder / "text.txt"};
+    if (path.ends_with("json") || path.ends_with(".model")) {
+      EXPECT_THAT(input_error_of([&] { make(options); }), HasSubstr("is there, and "));
+      EXPECT_EQ(read_bytes(path), text);
+    }
+    std::filesystem::remove(path);
+  }
+  EXPECT_THAT(
+      input_error_of([&] { make({.texts = {folder / "text.txt"}, .prefix = folder / "hf/tokenizer", .model = json}); }),
+      HasSubstr("would replace this tokenizer"));
+  EXPECT_EQ(read_bytes(json), kept);
+  EXPECT_EQ(files_in(folder), (std::set<std::string>{"hf", "text.txt"}));
+  // A folder with a tokenizer is one.
+  make({.texts = {folder / "text.txt"}, .prefix = folder / "b", .model = folder / "hf"});
+  EXPECT_EQ(read_bytes(folder / "b.tokenizer.json"), kept);
+}
+
+// Where the index finds no room at the very end, the older tokens are there as before, with their tokenizer.
+TEST(Corpus, AFullDiskLeavesEverythingAsItWas) {
+  TemporaryFolder folder;
+  write_bytes(folder / "x.txt", numbered_lines(3000));
+  make({.texts = {folder / "x.txt"}, .prefix = folder / "out", .valid = 0.1, .sentencepiece = 400});
+  std::map<std::string, std::string> before;
+  for (const std::string& name : files_in(folder)) before[name] = read_bytes(folder / name);
+  TemporaryFolder other;
+  write_bytes(
+      other / "short.txt", numbered_lines(3000) + [] {
+        std::string lines;
+        for (int i = 0; i < 20000; ++i) lines += "a\n";
+        return lines;
+      }());
+  {
+    const io::FileSizeLimit limit(400000);
+    const std::string message = input_error_of([&] {
+      make({{other / "short.txt"}, folder / "out", DocumentRule::line, 0.1, 380});
+    });
+    EXPECT_THAT(message, AllOf(StartsWith("internal: "), HasSubstr("out.idx"), HasSubstr("ulimit -f")));
+  }
+  std::map<std::string, std::string> after;
+  for (const std::string& name : files_in(folder)) after[name] = read_bytes(folder / name);
+  EXPECT_EQ(after, before);
+}
+
+// A tokenizer of the same size made anew is not the one that made the tokens.
+TEST(Corpus, TokensKnowTheirTokenizer) {
+  TemporaryFolder folder;
+  write_bytes(folder / "x.txt", numbered_lines(3000));
+  write_bytes(folder / "y.txt", numbered_lines(2000) + "other words");
+  for (const char* name : {"x", "y"})
+    make({.texts = {folder / std::string(name) + ".txt"}, .prefix = folder / name, .sentencepiece = 400});
+  EXPECT_EQ(tokenizer_of(*notes_of(folder / "x"))->vocabulary(), 400);
+  std::filesystem::copy_file(folder / "y.model", folder / "x.model", std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(input_error_of([&] { tokenizer_of(*notes_of(folder / "x")); }), HasSubstr("not the file that made"));
+}
+
+TEST(Corpus, ReadsJsonLines) {
+  TemporaryFolder folder;
+  write_bytes(folder / "x.jsonl", "{\"body\": \"one\"}\n{\"body\": \"two\\n\"}\n");
+  const auto reports = make(
+      {.texts = {folder / "x.jsonl"}, .prefix = folder / "out", .documents = DocumentRule::jsonl, .json_key = "body"});
+  EXPECT_EQ(reports.training.bytes, 7);
+  EXPECT_THAT(documents_of(folder / "out"), ElementsAre("one", "two\n"));
+  EXPECT_EQ(unread_json({.texts = {folder / "x.jsonl"}, .prefix = "", .json_key = "body"}), folder / "x.jsonl");
+  EXPECT_EQ(unread_json({.texts = {folder / "x.jsonl"}, .prefix = ""}), "");
+  EXPECT_EQ(unread_json({.texts = {folder / "x.jsonl"}, .prefix = "", .documents = DocumentRule::jsonl}), "");
 }
 
 }  // namespace

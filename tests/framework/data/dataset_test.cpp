@@ -186,5 +186,118 @@ TEST(Fingerprint, NamesWhatChanged) {
   EXPECT_NE(changed, stored);
 }
 
+// As checkpoints of before have it: one source, and several with weights.
+TEST(Fingerprint, StaysWhatItWas) {
+  TemporaryFolder folder;
+  write_pair(folder / "x", {counting(100)});
+  write_pair(folder / "y", {counting(50)});
+  const std::string one = Dataset({{folder / "x"}}, {4, 1000, {}}).fingerprint_text(1);
+  EXPECT_THAT(one, HasSubstr("sources: 1\nsource 0: 100 tokens, uint16, weight 1/1, content "));
+  EXPECT_EQ(one, Dataset({{folder / "x", 5}}, {4, 1000, {}}).fingerprint_text(1));
+  EXPECT_THAT(Dataset({{folder / "x", 2}, {folder / "y", 1}}, {4, 1000, {}}).fingerprint_text(1),
+              AllOf(HasSubstr("source 0: 100 tokens, uint16, weight 2/3, content "),
+                    HasSubstr("source 1: 50 tokens, uint16, weight 1/3, content ")));
+}
+
+// Shards without weights are one set, whatever their sizes: an epoch is each sample once. A pattern is such a set too.
+TEST(Dataset, ShardsAreOneSet) {
+  TemporaryFolder folder;
+  write_pair(folder / "s_0", {counting(401)});
+  write_pair(folder / "s_1", {counting(3)});
+  write_pair(folder / "s_2", {counting(41)});
+  const Dataset listed({{folder / "s_0"}, {folder / "s_1"}, {folder / "s_2"}}, {4, 1000, {}});
+  const Dataset pattern({{folder / "s_*.bin"}}, {4, 1000, {}});
+  EXPECT_EQ(listed.fingerprint_text(1), pattern.fingerprint_text(1));
+  EXPECT_THAT(listed.fingerprint_text(1), HasSubstr("source 2: 41 tokens, uint16, weight 1/1 of set 0, content "));
+  const SampleOrder order = pattern.training_order(1);
+  std::vector<int> counts(3);
+  for (int64_t g = 0; g < 110; ++g) {
+    EXPECT_EQ(order(g).epoch, 0);
+    ++counts[size_t(order(g).source)];
+  }
+  EXPECT_THAT(counts, ElementsAre(100, 0, 10));
+  EXPECT_THAT(listed.source_lines(),
+              ElementsAre(folder / "s_0" + ": 100 samples of 4 tokens, 90.9% of those that training takes",
+                          folder / "s_1" + ": 0 samples of 4 tokens, 0% of those that training takes",
+                          folder / "s_2" + ": 10 samples of 4 tokens, 9.09% of those that training takes"));
+  const Dataset weighted({{folder / "s_[01].bin", 1}, {folder / "s_2", 3}}, {4, 1000, {}});
+  EXPECT_THAT(weighted.source_lines(),
+              ElementsAre(folder / "s_[01].bin" + ": 100 samples of 4 tokens, 25% of those that training takes",
+                          folder / "s_2" + ": 10 samples of 4 tokens, 75% of those that training takes"));
+  EXPECT_THAT(weighted.fingerprint_text(1), HasSubstr("source 1: 3 tokens, uint16, weight 1/4 of set 0, content "));
+  EXPECT_THAT(input_error_of([&] {
+                Dataset({{folder / "none_*"}}, {4, 1000, {}});
+              }),
+              HasSubstr("none_*: no token file"));
+}
+
+// Ids alone, without header and index: their type is given, and the id that ends each document; the mask is that of the
+// pair.
+TEST(Dataset, BareIdsHaveTheTypeAndTheDocumentsThatAreGiven) {
+  TemporaryFolder folder;
+  const std::vector<int32_t> ids = {5, 6, 0, 7, 0, 8, 9, 10, 11, 0, 0, 12, 13, 14, 0, 15, 16};
+  Documents documents(1);
+  std::string bytes;
+  for (const int32_t id : ids) {
+    bytes += bytes_of(uint16_t(id));
+    documents.back().push_back(id);
+    if (id == 0) documents.emplace_back();
+  }
+  write_bytes(folder / "bare.npy", bytes);
+  write_pair(folder / "pair", documents);
+  const std::string bare = folder / "bare.npy";
+  const Dataset paired({{folder / "pair"}}, {4, 1000, true});
+  const Dataset unpaired({{.path = bare, .type = TokenType::uint16, .document_end = 0}}, {4, 1000, true});
+  for (int64_t sample = 0; sample < 4; ++sample) {
+    const Batch a(paired, {{0, 0, sample}}, 4, true), b(unpaired, {{0, 0, sample}}, 4, true);
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_EQ(a.targets, b.targets) << sample;
+    EXPECT_EQ(a.positions, b.positions) << sample;
+    EXPECT_EQ(a.counted, b.counted);
+  }
+  const auto error = [](const std::string& path, std::optional<TokenType> type) {
+    return input_error_of([&] { TokenFile file(path, type); });
+  };
+  EXPECT_THAT(error(bare, TokenType::uint32), HasSubstr("34 bytes are no whole number of uint32 tokens"));
+  EXPECT_THAT(error(folder / "pair", TokenType::uint16), HasSubstr("pair.idx: says the type"));
+  EXPECT_THAT(error(bare, std::nullopt), HasSubstr("give their type beside the path: {path: " + bare));
+}
+
+TEST(Dataset, SourcesHaveOneTokenizer) {
+  TemporaryFolder folder;
+  for (const char* name : {"x", "y", "bare"}) write_pair(folder / name, {counting(50)});
+  TokenNotes notes{.tokenizer = "sentencepiece",
+                   .model = "m",
+                   .model_crc32c = 1,
+                   .vocabulary = 400,
+                   .end_of_document = 2,
+                   .start_of_text = 1,
+                   .tokens = 50,
+                   .documents = 1};
+  write_bytes(folder / "x.json", notes_text(notes));
+  const auto error = [&](const TokenNotes& other) {
+    write_bytes(folder / "y.json", notes_text(other));
+    return input_error_of([&] { Dataset({{folder / "bare"}, {folder / "x"}, {folder / "y"}}, {4, 1000, {}}); });
+  };
+  EXPECT_EQ(error(notes), "");
+  TokenNotes other = notes;
+  other.model_crc32c.reset();  // older notes
+  EXPECT_EQ(error(other), "");
+  other.model_crc32c = 2;
+  EXPECT_THAT(error(other), AllOf(HasSubstr(folder / "x.json and " + (folder / "y.json")), HasSubstr("CRC32C")));
+  other = notes;
+  other.tokenizer = "byte_level_bpe";
+  EXPECT_THAT(error(other), HasSubstr("kind sentencepiece and byte_level_bpe"));
+  other = notes;
+  other.vocabulary = 300;
+  EXPECT_THAT(error(other), HasSubstr("vocabulary 400 and 300"));
+  other = notes;
+  other.end_of_document = 3;
+  EXPECT_THAT(error(other), HasSubstr("end of document 2 and 3"));
+  other = notes;
+  other.start_of_text.reset();
+  EXPECT_THAT(error(other), HasSubstr("start of text 1 and none"));
+}
+
 }  // namespace
 }  // namespace keel::data

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "framework/base/utf8.h"
@@ -97,6 +98,54 @@ TEST(Documents, NameFilesThatCannotBeRead) {
   EXPECT_THAT(error(folder / "none.txt"), HasSubstr("none.txt: cannot read it: No such file"));
   std::filesystem::create_directory(folder / "d");
   EXPECT_THAT(error(folder / "d"), HasSubstr("it is a folder"));
+}
+
+TEST(Documents, OfJsonLinesAreTheTexts) {
+  std::string words;
+  for (int i = 0; i < 3000; ++i) words += "word " + std::to_string(i) + (i % 9 == 0 ? "\n" : " ");
+  const nlohmann::json lines[] = {{{"text", "a\nb \u00e9"}, {"url", "x"}}, {{"text", ""}}, {{"text", words}}};
+  std::string file;
+  for (const auto& line : lines) file += line.dump() + "\r\n\n";
+  file.resize(file.size() - 3);  // the last line has no end
+  for (const size_t piece_bytes : {4, 7, 1000, 1 << 20}) {
+    EXPECT_THAT(documents_of({file, "", "{\"text\": \"c\"}"}, DocumentRule::jsonl, piece_bytes),
+                ElementsAre("a\nb \u00e9", "", words, "c"));
+  }
+}
+
+TEST(Documents, SayWhichLineIsNoJsonOfTheKey) {
+  TemporaryFolder folder;
+  const auto error = [&](const std::string& text, const std::string& key = "text") {
+    write_bytes(folder / "x.jsonl", text);
+    return input_error_of([&] {
+      DocumentReader reader({folder / "x.jsonl"}, DocumentRule::jsonl, 100, key);
+      for (TextPiece piece; reader.next(piece);) {
+      }
+    });
+  };
+  const std::string good = "{\"text\": \"a\", \"body\": \"b\"}\n";
+  EXPECT_EQ(error(good + good), "");
+  EXPECT_EQ(error(good, "body"), "");
+  EXPECT_THAT(error(good + "\n{\"text\": 5}"), HasSubstr("x.jsonl:3: the object has no text under the key 'text'"));
+  EXPECT_THAT(error(good, "content"),
+              HasSubstr("x.jsonl:1: the object has no text under the key 'content'; --json-key"));
+  EXPECT_THAT(error(good + "plain\n"), HasSubstr("x.jsonl:2 is not JSON"));
+  EXPECT_THAT(error("[1]"), HasSubstr("x.jsonl:1 is not a JSON object"));
+}
+
+TEST(Documents, RefuseCompressedText) {
+  TemporaryFolder folder;
+  const std::pair<std::string, std::string> files[] = {
+      {"\x1f\x8b\x08", "zcat "}, {"\x28\xb5\x2f\xfd", "zstdcat "}, {std::string("\xfd\x37zXZ\0", 6), "xzcat "}};
+  for (const auto& [magic, advice] : files)
+    for (const DocumentRule rule : {DocumentRule::file, DocumentRule::jsonl}) {
+      write_bytes(folder / "x", magic + "more");
+      EXPECT_THAT(input_error_of([&] {
+                    TextPiece piece;
+                    DocumentReader({folder / "x"}, rule, 100).next(piece);
+                  }),
+                  HasSubstr(advice + (folder / "x") + " | keel tokenize -"));
+    }
 }
 
 }  // namespace

@@ -21,6 +21,10 @@ std::vector<int64_t> take(SamplePosition& position, int64_t count) {
   return indices;
 }
 
+SampleOrder ten_samples() {
+  return SampleOrder(42, std::vector{SampleSet{{10}}});
+}
+
 TEST(SamplePosition, StepsTakeConsecutiveSamples) {
   SamplePosition position;
   EXPECT_THAT(take(position, 3), ElementsAre(0, 1, 2));
@@ -89,7 +93,7 @@ TEST(SamplePosition, RefusesDamagedNumbers) {
 // 10 samples, batch 2, 3 epochs, a checkpoint after each of the 15 steps.
 TEST(Resume, FromEveryCheckpointTheOrderIsTheUninterruptedOne) {
   auto run = [](SamplePosition position, int64_t steps) {
-    const SampleOrder order(42, {10}, std::vector<double>{1});  // built again by every process
+    const SampleOrder order = ten_samples();  // built again by every process
     std::vector<int64_t> samples;
     for (int64_t step = 0; step < steps; ++step)
       for (int64_t g : take(position, 2)) samples.push_back(order(g).sample);
@@ -109,7 +113,7 @@ TEST(Resume, FromEveryCheckpointTheOrderIsTheUninterruptedOne) {
 }
 
 TEST(Resume, MidEpochYieldsTheUnseenAndThenWholeEpochs) {
-  const SampleOrder order(42, {10}, std::vector<double>{1});
+  const SampleOrder order = ten_samples();
   SamplePosition position;
   std::set<int64_t> unseen, epoch_one;
   for (int64_t i = 0; i < 10; ++i) unseen.insert(i);
@@ -119,40 +123,6 @@ TEST(Resume, MidEpochYieldsTheUnseenAndThenWholeEpochs) {
   EXPECT_TRUE(unseen.empty());
   for (int64_t g : take(position, 10)) epoch_one.insert(order(g).sample);
   EXPECT_EQ(epoch_one.size(), 10u);
-}
-
-// Data ranks are disjoint, tensor ranks of one data rank agree, all together are the run on one rank.
-TEST(Layout, EveryLayoutSeesTheSameGlobalBatches) {  // CASES R47
-  struct Rank {
-    int data, tensor;
-  };
-  const std::vector<double> weights = {2, 1};
-  auto samples_of = [&](Rank, int data_ranks, int64_t step, int data_rank) {
-    const SampleOrder order(9, {32, 16}, weights);
-    SamplePosition position;
-    for (int64_t before = 0; before < step; ++before) take(position, 8);
-    std::vector<int64_t> indices = take(position, 8);
-    std::vector<SampleId> ids;
-    for (int64_t g : slice_of_rank(std::span(indices), data_rank, data_ranks)) ids.push_back(order(g));
-    return ids;
-  };
-  for (int data_ranks : {1, 2, 4})
-    for (int tensor_ranks : {1, 2}) {
-      std::set<std::pair<int, int64_t>> seen;
-      for (int64_t step = 0; step < 6; ++step) {  // 48 samples: one epoch of both sources
-        std::vector<SampleId> batch;
-        for (int data = 0; data < data_ranks; ++data) {
-          const auto ids = samples_of({data, 0}, data_ranks, step, data);
-          EXPECT_EQ(ids.size(), size_t(8 / data_ranks));
-          for (int tensor = 1; tensor < tensor_ranks; ++tensor)
-            EXPECT_EQ(samples_of({data, tensor}, data_ranks, step, data), ids);
-          batch.insert(batch.end(), ids.begin(), ids.end());
-        }
-        EXPECT_EQ(batch, samples_of({0, 0}, 1, step, 0));
-        for (const SampleId& id : batch) EXPECT_TRUE(seen.emplace(id.source, id.sample).second);
-      }
-      EXPECT_EQ(seen.size(), 48u);
-    }
 }
 
 }  // namespace

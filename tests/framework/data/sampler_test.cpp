@@ -18,6 +18,10 @@ using ::testing::HasSubstr;
 
 std::vector<double> one = {1.0};
 
+SampleOrder order_of(uint64_t seed, const std::vector<SampleSet>& sets) {
+  return SampleOrder(seed, sets);
+}
+
 std::vector<int64_t> samples_of(const SampleOrder& order, int64_t begin, int64_t end) {
   std::vector<int64_t> samples;
   for (int64_t g = begin; g < end; ++g) samples.push_back(order(g).sample);
@@ -35,7 +39,7 @@ TEST(WholeSamples, CountsPastTwoToThe31) {  // CASES R51
 }
 
 TEST(SampleOrder, AnEpochIsEachSampleOnceAndEpochsDiffer) {  // CASES R52
-  const SampleOrder order(7, {10}, one);
+  const SampleOrder order = order_of(7, {SampleSet{{10}}});
   std::set<std::vector<int64_t>> epochs;
   for (int epoch = 0; epoch < 3; ++epoch) {
     std::vector<int64_t> samples = samples_of(order, epoch * 10, epoch * 10 + 10);
@@ -45,19 +49,19 @@ TEST(SampleOrder, AnEpochIsEachSampleOnceAndEpochsDiffer) {  // CASES R52
     for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(samples[size_t(i)], i);
   }
   EXPECT_EQ(epochs.size(), 3u);
-  EXPECT_EQ(samples_of(order, 0, 30), samples_of(SampleOrder(7, {10}, one), 0, 30));
-  EXPECT_NE(samples_of(order, 0, 10), samples_of(SampleOrder(8, {10}, one), 0, 10));
+  EXPECT_EQ(samples_of(order, 0, 30), samples_of(order_of(7, {SampleSet{{10}}}), 0, 30));
+  EXPECT_NE(samples_of(order, 0, 10), samples_of(order_of(8, {SampleSet{{10}}}), 0, 10));
 }
 
 // From an independent implementation in Python. A later build must continue the runs of an earlier one in this order.
 TEST(SampleOrder, StaysWhatItWas) {
-  EXPECT_EQ(samples_of(SampleOrder(1, {10}, one), 0, 20),
+  EXPECT_EQ(samples_of(order_of(1, {SampleSet{{10}}}), 0, 20),
             (std::vector<int64_t>{4, 0, 6, 2, 7, 8, 9, 1, 5, 3, 2, 0, 7, 3, 9, 4, 6, 1, 5, 8}));
 }
 
 TEST(SampleOrder, HugeSourcesNeedNoMemory) {
   const int64_t samples = int64_t(1) << 40;
-  const SampleOrder order(3, {samples}, one);
+  const SampleOrder order = order_of(3, {SampleSet{{samples}}});
   std::set<int64_t> seen;
   for (int64_t g = samples - 500; g < samples + 500; ++g) {
     const SampleId id = order(g);
@@ -106,8 +110,34 @@ TEST(Interleaving, FindsShortPeriodsAndRoundsOtherWeights) {
   EXPECT_THROW(Interleaving(std::vector<double>{1, 1e-6}), Error);
 }
 
-TEST(SampleOrder, EachSourceHasEpochsOfItsOwn) {
-  const SampleOrder order(11, {4, 100}, std::vector<double>{1, 1});
+// A small last shard is not repeated.
+TEST(SampleOrder, AnEpochOfASetIsEachSampleOfAllItsSourcesOnce) {
+  const SampleOrder order = order_of(5, {SampleSet{{50, 0, 3, 40}}});
+  std::set<std::vector<int>> epochs;
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::set<std::pair<int, int64_t>> seen;
+    std::vector<int> sources;
+    for (int64_t g = 93 * epoch; g < 93 * (epoch + 1); ++g) {
+      const SampleId id = order(g);
+      EXPECT_EQ(id.epoch, epoch);
+      EXPECT_TRUE(id.sample >= 0 && id.sample < std::vector<int64_t>({50, 0, 3, 40})[size_t(id.source)]);
+      EXPECT_TRUE(seen.emplace(id.source, id.sample).second);
+      sources.push_back(id.source);
+    }
+    epochs.insert(sources);
+  }
+  EXPECT_EQ(epochs.size(), 3u);
+}
+
+TEST(SampleOrder, WeightsAreOfWholeSets) {
+  const SampleOrder order = order_of(5, {SampleSet{{2, 6}, 3}, SampleSet{{100}, 1}});
+  std::vector<int> counts(3);
+  for (int64_t g = 0; g < 320; ++g) ++counts[size_t(order(g).source)];
+  EXPECT_EQ(counts, (std::vector<int>{60, 180, 80}));
+}
+
+TEST(SampleOrder, EachSetHasEpochsOfItsOwn) {
+  const SampleOrder order = order_of(11, {SampleSet{{4}}, SampleSet{{100}}});
   std::vector<std::vector<SampleId>> taken(2);
   for (int64_t g = 0; g < 200; ++g) taken[size_t(order(g).source)].push_back(order(g));
   ASSERT_EQ(taken[0].size(), 100u);
@@ -123,7 +153,7 @@ TEST(SampleOrder, EachSourceHasEpochsOfItsOwn) {
   for (const SampleId& id : taken[1]) seen.insert(id.sample);
   EXPECT_EQ(seen.size(), 100u);
   // Two sources of one size must not be shuffled alike.
-  const SampleOrder twins(11, {100, 100}, std::vector<double>{1, 1});
+  const SampleOrder twins = order_of(11, {SampleSet{{100}}, SampleSet{{100}}});
   int alike = 0;
   for (int64_t g = 0; g < 200; g += 2) alike += twins(g).sample == twins(g + 1).sample;
   EXPECT_LT(alike, 10);

@@ -293,14 +293,15 @@ TEST(TokenFile, ReadsOutsideTheFileAreRefused) {  // CASES R51
 TEST(TokenFile, NotesMustSpeakOfTheseFiles) {
   TemporaryFolder folder;
   ASSERT_EQ(Pair().error(folder), "");
-  TokenNotes notes{"bytes", "", 257, 256, {}, 3, 3, 10, ""};
-  write_notes(folder / "x", notes);
+  TokenNotes notes{
+      .tokenizer = "bytes", .vocabulary = 257, .end_of_document = 256, .tokens = 3, .documents = 3, .bytes = 10};
+  write_bytes(folder / "x.json", notes_text(notes));
   ASSERT_TRUE(TokenFile(folder / "x").notes());
   EXPECT_EQ(TokenFile(folder / "x").notes()->bytes, 10);
   EXPECT_THAT(input_error_of([&] { TokenFile(folder / "x").verify_ids(200); }),
               HasSubstr("made with a vocabulary of 257 (bytes), but the model's is 200"));
   notes.tokens = 4;
-  write_notes(folder / "x", notes);
+  write_bytes(folder / "x.json", notes_text(notes));
   EXPECT_THAT(input_error_of([&] { TokenFile file(folder / "x"); }), HasSubstr("speaks of 4 tokens"));
   for (const char* text : {"", "[]", "{\"tokens\": ", "\xff"}) {
     write_bytes(folder / "x.json", text);
@@ -310,6 +311,33 @@ TEST(TokenFile, NotesMustSpeakOfTheseFiles) {
   EXPECT_THAT(input_error_of([&] { TokenFile file(folder / "x"); }), HasSubstr("'vocabulary' must be a whole number"));
   write_bytes(folder / "x.json", "{\"tokenizer\": 5}");
   EXPECT_THAT(input_error_of([&] { TokenFile file(folder / "x"); }), HasSubstr("'tokenizer' must be a text"));
+}
+
+TEST(NotesOf, APairIsNamedByItsPrefixOrEitherFile) {
+  TemporaryFolder folder;
+  ASSERT_EQ(Pair().error(folder), "");
+  EXPECT_FALSE(notes_of(folder / "x"));
+  write_bytes(folder / "x.json", notes_text({.tokenizer = "bytes", .vocabulary = 257}));
+  for (const char* name : {"x", "x.bin", "x.idx"}) EXPECT_TRUE(notes_of(folder / name)) << name;
+  std::filesystem::remove(folder / "x.bin");  // a model may be used where its data are not
+  std::filesystem::remove(folder / "x.idx");
+  EXPECT_TRUE(notes_of(folder / "x.bin"));
+  // Beside bare ids a .json is somebody else's.
+  write_bytes(folder / "x.json", "{}");
+  write_bytes(folder / "x.bin", "ids");
+  EXPECT_FALSE(notes_of(folder / "x.bin"));
+}
+
+TEST(MatchingFiles, AreThoseOfTokens) {
+  TemporaryFolder folder;
+  for (const char* name : {"b_1.bin", "b_1.idx", "b_0.bin", "b_0.idx", "b_0.json", "b_2.npy", "c.bin"})
+    write_bytes(folder / name, "");
+  EXPECT_THAT(matching_files(folder / "b_*"), ElementsAre(folder / "b_0.bin", folder / "b_1.bin", folder / "b_2.npy"));
+  EXPECT_THAT(matching_files(folder / "b_[01].bin"), ElementsAre(folder / "b_0.bin", folder / "b_1.bin"));
+  EXPECT_THAT(matching_files(folder / "d_*"), ElementsAre());
+  EXPECT_THAT(matching_files(folder / "d"), ElementsAre(folder / "d"));
+  write_bytes(folder / "odd[1].bin", "");
+  EXPECT_THAT(matching_files(folder / "odd[1]"), ElementsAre(folder / "odd[1]"));
 }
 
 TEST(TokenFile, ContentHashSeesEveryPartOfASmallFile) {

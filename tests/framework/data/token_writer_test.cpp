@@ -4,14 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "tests/framework/data/temporary_folder.h"
+#include "tests/framework/io/scratch.h"
 
 namespace keel::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::vector<int32_t> read_all(const TokenFile& file) {
   std::vector<int32_t> ids(size_t(file.tokens()));
@@ -35,8 +39,7 @@ TEST(TokenWriter, WritesTheFormatByteForByte) {
   for (int64_t document : {0, 1, 2, 3}) index += bytes_of(document);
   EXPECT_EQ(read_bytes(folder / "x.idx"), index);
   EXPECT_EQ(read_bytes(folder / "x.bin"), std::string("\1\0\xff\xff\7\0", 6));
-  EXPECT_FALSE(std::filesystem::exists(folder / "x.bin.tmp"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "x.idx.tmp"));
+  EXPECT_EQ(files_in(folder), (std::set<std::string>{"x.bin", "x.idx"}));
 }
 
 TEST(TokenWriter, ChoosesTheTypeByTheLargestId) {  // CASES R45
@@ -90,27 +93,47 @@ TEST(TokenWriter, LeavesNothingBehindWithoutFinishAndKeepsTheOldPair) {
     if (finish) writer.finish();
   };
   write(1, true);
-  write_notes(folder / "x", {"bytes", "", 257, 256, {}, 1, 1, 1, ""});
+  write_bytes(folder / "x.json", notes_text({.tokenizer = "bytes", .vocabulary = 257, .tokens = 1, .documents = 1}));
   write(2, false);
   EXPECT_THAT(read_all(TokenFile(folder / "x")), ElementsAre(1));
-  EXPECT_FALSE(std::filesystem::exists(folder / "x.bin.tmp"));
+  EXPECT_EQ(files_in(folder), (std::set<std::string>{"x.bin", "x.idx", "x.json"}));
   write(3, true);
   EXPECT_THAT(read_all(TokenFile(folder / "x")), ElementsAre(3));
   EXPECT_FALSE(TokenFile(folder / "x").notes());  // notes of the old tokens must not outlive them
-  EXPECT_THAT(input_error_of([&] { TokenWriter writer(folder / "no/x", 10); }), HasSubstr("cannot create"));
+  EXPECT_THAT(input_error_of([&] { TokenWriter writer(folder / "no/x", 10); }), HasSubstr("cannot open for writing"));
 }
 
+// A fault of the system, not of the input; whether the ids or, at the end, the index find no room.
 TEST(TokenWriter, ReportsAFullDisk) {
+  for (const int tokens : {3000, 1}) {
+    TemporaryFolder folder;
+    const io::FileSizeLimit limit(4000);
+    const std::string message = input_error_of([&] {
+      TokenWriter writer(folder / "x", 1000);
+      for (int document = 0; document < 300; ++document) {
+        writer.append(std::vector<int32_t>(size_t(tokens), 1));
+        writer.end_document();
+      }
+      writer.finish();
+    });
+    EXPECT_THAT(message, AllOf(StartsWith("internal: "), HasSubstr(tokens > 1 ? "x.bin" : "x.idx"),
+                               HasSubstr("File too large"), HasSubstr("ulimit -f")));
+    EXPECT_EQ(files_in(folder), std::set<std::string>());
+  }
+}
+
+TEST(TokenWriter, TwoAtOnceDoNotMix) {
   TemporaryFolder folder;
-  std::filesystem::create_symlink("/dev/full", folder / "x.bin.tmp");
-  const std::string message = input_error_of([&] {
-    TokenWriter writer(folder / "x", 1000);
-    writer.append(std::vector<int32_t>(1000, 1));
-    writer.end_document();
-    writer.finish();
-  });
-  EXPECT_THAT(message, HasSubstr("No space left"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "x.bin"));
+  TokenWriter a(folder / "x", 1000), b(folder / "x", 1000);
+  for (int i = 0; i < 3; ++i) {
+    a.append(std::vector<int32_t>{1, 1});
+    b.append(std::vector<int32_t>{2});
+  }
+  for (TokenWriter* writer : {&a, &b}) {
+    writer->end_document();
+    writer->finish();
+    EXPECT_EQ(read_all(TokenFile(folder / "x")), std::vector<int32_t>(writer == &a ? 6 : 3, writer == &a ? 1 : 2));
+  }
 }
 
 TEST(TokenWriter, RoundTripsRandomDocuments) {

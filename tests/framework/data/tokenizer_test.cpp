@@ -147,6 +147,15 @@ TEST(SentencePiece, TrainsTheSameModelAgainAndCompresses) {
   EXPECT_LT(encode(*sentencepiece_tokenizer(model_path()), text).size() * 2, text.size());
 }
 
+// Each mark costs itself, not the rest of the text: else this takes minutes.
+TEST(SentencePiece, ManyMarksOfItsOwnForSpaces) {
+  std::string text;
+  for (int i = 0; i < 1 << 20; ++i) text += "\xE2\x96\x81";
+  const auto tokenizer = sentencepiece_tokenizer(model_path());
+  EXPECT_EQ(encode(*tokenizer, text).size(), text.size());
+  EXPECT_EQ(round_trip(*tokenizer, text), text);
+}
+
 TEST(SentencePiece, RefusesWhatItCannotDo) {
   TemporaryFolder folder;
   EXPECT_THAT(input_error_of([&] { train_sentencepiece(sample_texts(), 100); }), HasSubstr("100 is too small"));
@@ -157,15 +166,24 @@ TEST(SentencePiece, RefusesWhatItCannotDo) {
 }
 
 TEST(TokenizerOf, OpensWhatTheNotesName) {
-  TokenNotes notes{"bytes", "", 257, 256, {}, 0, 0, 0, ""};
+  TokenNotes notes{.tokenizer = "bytes", .vocabulary = 257, .end_of_document = 256};
   EXPECT_EQ(tokenizer_of(notes)->kind(), "bytes");
   notes.vocabulary = 300;
   EXPECT_THAT(input_error_of([&] { tokenizer_of(notes); }), HasSubstr("made with 300 ids"));
   notes.tokenizer = "words";
   EXPECT_THAT(input_error_of([&] { tokenizer_of(notes); }), HasSubstr("'words' is unknown"));
   const std::filesystem::path path = model_path();
-  notes = {"sentencepiece", path.filename(), 400, 1, {}, 0, 0, 0, path.parent_path()};
+  notes = {.tokenizer = "sentencepiece",
+           .model = path.filename(),
+           .vocabulary = 400,
+           .end_of_document = 1,
+           .path = path.parent_path() / "test.json"};
+  EXPECT_EQ(tokenizer_of(notes)->vocabulary(), 400);  // older notes know no checksum
+  notes.model_crc32c = tokenizer_crc32c(path);
   EXPECT_EQ(tokenizer_of(notes)->vocabulary(), 400);
+  *notes.model_crc32c ^= 1;
+  EXPECT_THAT(input_error_of([&] { tokenizer_of(notes); }),
+              HasSubstr("test.model: not the file that made the tokens of " + notes.path));
 }
 
 }  // namespace
