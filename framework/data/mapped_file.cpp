@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/data/mapped_ranges.h"
 
 namespace keel::data {
 
@@ -30,10 +31,13 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   if (failure != 0) throw input_error("{}: cannot read it: {}", path_, std::strerror(failure));
   data_ = static_cast<const char*>(memory);
   size_bytes_ = int64_t(status.st_size);
+  if (data_ != nullptr) remember_mapping(data_, size_bytes_, path_);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_t(size_bytes_));
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<char*>(data_), size_t(size_bytes_));
 }
 
 void MappedFile::swap(MappedFile& other) noexcept {

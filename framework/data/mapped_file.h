@@ -11,7 +11,8 @@ namespace keel::data {
 class MappedFile {
  public:
   MappedFile() = default;
-  // Errors: input_error naming the path and the system's reason.
+  // Errors: input_error naming the path and the system's reason. A file that is cut short while it is mapped ends the
+  // process where it is read (mapped_ranges.h).
   explicit MappedFile(std::string path);
   MappedFile(MappedFile&& other) noexcept { swap(other); }
   MappedFile& operator=(MappedFile&& other) noexcept {
