@@ -28,6 +28,13 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Takes a '+' in front away, which from_chars does not know; false where another sign follows.
+bool without_plus(std::string_view& text) {
+  if (!text.starts_with('+')) return true;
+  text.remove_prefix(1);
+  return !text.starts_with('-');
+}
+
 }  // namespace
 
 std::string folded(std::string_view word) {
@@ -85,7 +92,7 @@ std::string human_seconds(double seconds) {
 }
 
 bool parse_real(std::string_view text, double& value) {
-  if (text.starts_with('+')) text.remove_prefix(1);
+  if (!without_plus(text)) return false;
   double parsed = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(parsed)) return false;
@@ -94,10 +101,9 @@ bool parse_real(std::string_view text, double& value) {
 }
 
 bool parse_integer(std::string_view text, int64_t& value) {
-  std::string_view digits = text;
-  if (digits.starts_with('-') || digits.starts_with('+')) digits.remove_prefix(1);
+  if (!without_plus(text)) return false;
+  const std::string_view digits = text.substr(text.starts_with('-'));
   if (digits.empty() || (digits.size() > 1 && digits[0] == '0')) return false;
-  if (text.starts_with('+')) text.remove_prefix(1);
   int64_t parsed = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
   if (error != std::errc() || end != text.data() + text.size()) return false;

@@ -12,17 +12,8 @@ std::string cell(std::string text) {
 }
 
 const char* on_resume_text(OnResume on_resume) {
-  switch (on_resume) {
-    case OnResume::fixed:
-      return "fixed";
-    case OnResume::changeable:
-      return "changeable";
-    case OnResume::ignored:
-      return "ignored";
-    case OnResume::elsewhere:
-      return "key by key";
-  }
-  return "";
+  constexpr const char* kTexts[] = {"fixed", "changeable", "ignored", "key by key"};
+  return kTexts[size_t(on_resume)];
 }
 
 std::string default_text(const Fields::Entry& entry) {

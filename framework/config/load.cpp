@@ -41,12 +41,6 @@ Override parse_override(const std::string& text) {
   return {path, value.exists() ? value : parse_text("null", name, false)};
 }
 
-bool overlap(const std::string& a, const std::string& b) {
-  const std::string& shorter = a.size() < b.size() ? a : b;
-  const std::string& longer = a.size() < b.size() ? b : a;
-  return longer.starts_with(shorter) && (longer.size() == shorter.size() || longer[shorter.size()] == '.');
-}
-
 }  // namespace
 
 std::string read_text(const std::string& path) {

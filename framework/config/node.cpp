@@ -55,6 +55,11 @@ std::shared_ptr<const Node::Data> overlaid(const std::shared_ptr<const Node::Dat
 
 }  // namespace
 
+bool overlap(std::string_view a, std::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  return b.starts_with(a) && (b.size() == a.size() || b[a.size()] == '.');
+}
+
 std::string in_quotes(std::string_view text) {
   constexpr size_t kLongest = 60;
   std::string shown(text.substr(0, kLongest));
@@ -147,7 +152,7 @@ Node Node::with(std::string_view dotted, const Node& value) const {
   if (std::count(dotted.begin(), dotted.end(), '.') >= kMostDepth)
     throw value.error("nested deeper than {} levels", kMostDepth);
   auto [first, rest] = split_first(dotted);
-  if (first.empty()) throw value.error("{} is no key: write section.key", in_quotes(dotted));
+  if (first.empty() || dotted.ends_with('.')) throw value.error("{} is no key: write section.key", in_quotes(dotted));
   auto copy = data_ ? std::make_shared<Data>(*data_) : std::make_shared<Data>();
   if (empty()) {
     copy->kind = Kind::map;
@@ -188,7 +193,13 @@ Node Node::at_places_of(const Node& written) const {
 Node Node::with_all(const Node& changes) const {
   if (!changes.empty() && changes.kind() != Kind::map) throw changes.error("needs a map of keys and their values");
   Node result = *this;
-  for (const std::string& key : changes.keys()) result = result.with(key, changes[key]);
+  std::vector<std::string> seen;
+  for (const std::string& key : changes.keys()) {
+    for (const std::string& other : seen)
+      if (overlap(other, key)) throw changes[key].key_error("set twice, also by {}", other);
+    result = result.with(key, changes[key]);
+    seen.push_back(key);
+  }
   return result;
 }
 

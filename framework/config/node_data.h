@@ -24,6 +24,9 @@ struct Node::Data {
   size_t expanded_nodes = 1;
 };
 
+// Whether two dotted paths set the same: they are equal, or one leads through what the other names.
+bool overlap(std::string_view a, std::string_view b);
+
 // Deeper trees are refused: nothing in Keel nests so far, and recursion stays safe.
 inline constexpr int kMostDepth = 64;
 

@@ -272,35 +272,8 @@ void describe(Fields& fields, ParallelConfig& c) {
               .synonyms = {"timeout", "comm_timeout", "nccl_timeout"}});
 }
 
-void describe(Fields& fields, CheckpointConfig& c) {
-  fields.add("every", c.every,
-             {.doc = "Steps between checkpoints; null: only what `final` says.",
-              .unit = "steps",
-              .range = at_least(1),
-              .on_resume = ignored,
-              .synonyms = {"interval", "save_interval", "save_every"}});
-  fields.add("keep", c.keep,
-             {.doc = "Newest complete checkpoints kept; older ones are deleted.",
-              .unit = "files",
-              .range = at_least(1),
-              .on_resume = ignored,
-              .synonyms = {"keep_last", "max_to_keep"}});
-  fields.add("keep_every", c.keep_every,
-             {.doc = "Checkpoints of steps that are multiples of this are never deleted; null: none.",
-              .unit = "steps",
-              .range = at_least(1),
-              .on_resume = ignored});
-  fields.add("resume", c.resume,
-             {.doc = "auto: the run's newest complete checkpoint, if any; none: start anew; else a "
-                     "checkpoint's path. One of another run is where this one begins: once it has saved, the same "
-                     "command goes on as auto does. One of its own is gone back to, once.",
-              .on_resume = ignored,
-              .synonyms = {"load", "resume_from"}});
-  fields.add("weights_from", c.weights_from,
-             {.doc = "Begin at step 0 with the weights of this checkpoint of the same model, such as an imported one; "
-                     "of no effect once the run has checkpoints of its own.",
-              .on_resume = ignored,
-              .synonyms = {"init_from", "pretrained"}});
+// How a file is written.
+void describe_writing(Fields& fields, CheckpointConfig& c) {
   fields.add("parts", c.parts,
              {.doc = "Files per checkpoint; above 1, part files and one that links them.",
               .unit = "files",
@@ -336,6 +309,38 @@ void describe(Fields& fields, CheckpointConfig& c) {
        .unit = "d, h, m, s",
        .range = at_least(1),
        .on_resume = ignored});
+}
+
+void describe(Fields& fields, CheckpointConfig& c) {
+  fields.add("every", c.every,
+             {.doc = "Steps between checkpoints; null: only what `final` says.",
+              .unit = "steps",
+              .range = at_least(1),
+              .on_resume = ignored,
+              .synonyms = {"interval", "save_interval", "save_every"}});
+  fields.add("keep", c.keep,
+             {.doc = "Newest complete checkpoints kept; older ones are deleted.",
+              .unit = "files",
+              .range = at_least(1),
+              .on_resume = ignored,
+              .synonyms = {"keep_last", "max_to_keep"}});
+  fields.add("keep_every", c.keep_every,
+             {.doc = "Checkpoints of steps that are multiples of this are never deleted; null: none.",
+              .unit = "steps",
+              .range = at_least(1),
+              .on_resume = ignored});
+  fields.add("resume", c.resume,
+             {.doc = "auto: the run's newest complete checkpoint, if any; none: start anew; else a "
+                     "checkpoint's path. One of another run is where this one begins: once it has saved, the same "
+                     "command goes on as auto does. One of its own is gone back to, once.",
+              .on_resume = ignored,
+              .synonyms = {"load", "resume_from"}});
+  fields.add("weights_from", c.weights_from,
+             {.doc = "Begin at step 0 with the weights of this checkpoint of the same model, such as an imported one; "
+                     "of no effect once the run has checkpoints of its own.",
+              .on_resume = ignored,
+              .synonyms = {"init_from", "pretrained"}});
+  describe_writing(fields, c);
 }
 
 void describe(Fields& fields, TraceConfig& c) {

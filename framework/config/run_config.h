@@ -207,34 +207,11 @@ struct RunConfig {
   int64_t total_steps() const;
 };
 
-std::vector<std::string> enum_names(Precision);
-std::vector<std::string> enum_names(DeviceKind);
-std::vector<std::string> enum_names(OptimizerKind);
-std::vector<std::string> enum_names(RoundingKind);
-std::vector<std::string> enum_names(DecayKind);
 std::vector<std::string> enum_names(ScheduleKind);
-std::vector<std::string> enum_names(IdType);
-std::vector<std::string> enum_names(ResumeFrom);
 
-void describe(Fields& fields, DataSource& c);
 void describe(Fields& fields, SpecialIds& c);
 void describe(Fields& fields, DataConfig& c);
-void describe(Fields& fields, BatchConfig& c);
-void describe(Fields& fields, OptimizerConfig& c);
-void describe(Fields& fields, ScheduleConfig& c);
-void describe(Fields& fields, TrainConfig& c);
-void describe(Fields& fields, EvalConfig& c);
-void describe(Fields& fields, ParallelConfig& c);
-void describe(Fields& fields, CheckpointConfig& c);
-void describe(Fields& fields, SpikeConfig& c);
-void describe(Fields& fields, QkClipConfig& c);
-void describe(Fields& fields, PerHeadConfig& c);
-void describe(Fields& fields, LowerLrConfig& c);
-void describe(Fields& fields, RollbackConfig& c);
 void describe(Fields& fields, StabilityConfig& c);
-void describe(Fields& fields, TraceConfig& c);
-void describe(Fields& fields, TelemetryConfig& c);
-void describe(Fields& fields, LogConfig& c);
 void describe(Fields& fields, RunConfig& c);
 
 // A config file with its overrides; `elsewhere` holds the keys of the model families,

@@ -79,6 +79,7 @@ class Node {
   // a resolved config, whose errors then name the lines that the user wrote.
   Node at_places_of(const Node& written) const;
   // The same as with() for every key of a map; its keys may be dotted paths: {optimizer.lr: 1e-3, train: {steps: 10}}.
+  // Throws where two of them set the same.
   Node with_all(const Node& changes) const;
 
  private:

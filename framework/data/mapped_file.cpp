@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/data/mapped_ranges.h"
 #include "framework/io/files.h"
 
 namespace keel::data {
@@ -28,10 +29,13 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   if (failure != 0) throw io::file_error(path_, "cannot read it", failure);
   data_ = static_cast<const char*>(memory);
   size_bytes_ = int64_t(status.st_size);
+  if (data_ != nullptr) remember_mapping(data_, size_bytes_, path_);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_t(size_bytes_));
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<char*>(data_), size_t(size_bytes_));
 }
 
 void MappedFile::swap(MappedFile& other) noexcept {

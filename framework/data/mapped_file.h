@@ -11,7 +11,8 @@ namespace keel::data {
 class MappedFile {
  public:
   MappedFile() = default;
-  // Errors: those of io::file_error; an input error for what is no file.
+  // Errors: those of io::file_error; an input error for what is no file. A file that is cut short while it is mapped ends
+  // the process where it is read (mapped_ranges.h).
   explicit MappedFile(std::string path);
   MappedFile(MappedFile&& other) noexcept { swap(other); }
   MappedFile& operator=(MappedFile&& other) noexcept {

@@ -98,8 +98,14 @@ void NgramModel::add(std::string_view text) {
   });
   for (char c : text.substr(text.size() - std::min<size_t>(8, text.size()))) last_ = pushed(last_, c);
   bytes_counted_ += int64_t(text.size());
+  check_memory();
+}
+
+void NgramModel::check_memory() const {
   int64_t bytes = 0;
-  for (const CountTable& table : orders_.back().ngrams) bytes += table.bytes();
+  for (const Order& order : orders_)
+    for (const auto* tables : {&order.ngrams, &order.contexts})
+      for (const CountTable& table : *tables) bytes += table.bytes();
   if (bytes > memory_bytes_)
     throw input_error("counting {}-grams takes more than {} after {} of text; use a lower order or allow more memory",
                       order_, human_bytes(double(memory_bytes_)), human_bytes(double(bytes_counted_)));
@@ -117,13 +123,16 @@ void NgramModel::finish() {
       for (char c : first_.substr(0, size_t(n))) beginning = pushed(beginning, c);
       if (int64_t(first_.size()) >= n) count(beginning, 1);
     });
+    check_memory();
   }
-  for (Order& order : orders_)
+  for (Order& order : orders_) {
     share_out(order.contexts, [&](auto count) {
       for (const CountTable& table : order.ngrams)
         for (const auto& [key, times] : table.slots())
           if (times != 0) count(key >> 8, times * kTotalsUnit + 1);
     });
+    check_memory();
+  }
 }
 
 void NgramModel::probabilities(std::string_view history, uint8_t next, std::vector<double>& by_order) const {

@@ -37,7 +37,7 @@ class CountTable {
 
 class NgramModel {
  public:
-  // order in [1, kLargestOrder]; counting stops with an input_error where the tables would outgrow memory_bytes.
+  // order in [1, kLargestOrder]; add() and finish() throw an input_error where the tables have outgrown memory_bytes.
   NgramModel(int order, int64_t memory_bytes);
 
   // Counts more text, which continues the text before.
@@ -61,6 +61,7 @@ class NgramModel {
   static size_t shard_of(uint64_t key);
   template <class Each>
   static void share_out(std::vector<CountTable>& tables, const Each& each);
+  void check_memory() const;
 
   int order_;
   int64_t memory_bytes_;

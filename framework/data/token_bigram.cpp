@@ -13,6 +13,31 @@ uint64_t pair_of(int32_t history, int32_t next) {
   return uint64_t(history) << 32 | uint32_t(next);
 }
 
+void check_ids(const TokenFile& file, int64_t first, std::span<const int32_t> ids, int64_t vocabulary) {
+  const auto bad = std::ranges::find_if(ids, [=](int32_t id) { return id < 0 || id >= vocabulary; });
+  if (bad != ids.end()) throw file.id_error(first + (bad - ids.begin()), vocabulary);
+}
+
+TokenBigram counted(const Dataset& training, int64_t most_tokens) {
+  int64_t tokens = 0, number = 0;
+  for (const TokenFile& file : training.files()) tokens += file.tokens();
+  const int64_t every = (tokens + most_tokens - 1) / most_tokens, part = std::max<int64_t>(1, most_tokens / 64);
+  TokenBigram bigram(training.options().vocabulary);
+  std::vector<int32_t> ids;
+  for (const TokenFile& file : training.files()) {
+    for (int64_t first = 0; first < file.tokens(); first += part) {
+      if (number++ % every != 0) continue;
+      ids.resize(size_t(std::min(part, file.tokens() - first)));
+      file.read(first, ids);
+      check_ids(file, first, ids, training.options().vocabulary);
+      bigram.add(ids);
+      if (every > 1) bigram.end_text();
+    }
+    bigram.end_text();
+  }
+  return bigram;
+}
+
 }  // namespace
 
 void TokenBigram::add(std::span<const int32_t> tokens) {
@@ -40,21 +65,10 @@ double TokenBigram::probability(int32_t history, int32_t next) const {
   return (double(bigrams_.find(pair_of(history, next))) + kinds * unigram(next)) / (seen + kinds);
 }
 
-double bigram_loss(const Dataset& training, const Dataset& held_out, int64_t sequences) {
-  constexpr int64_t kPart = 1 << 20;
+double bigram_loss(const Dataset& training, const Dataset& held_out, int64_t sequences, int64_t most_tokens) {
   require(training.options().vocabulary == held_out.options().vocabulary, "a bigram of {} ids over text of {}",
           training.options().vocabulary, held_out.options().vocabulary);
-  training.verify_ids();
-  TokenBigram bigram(training.options().vocabulary);
-  std::vector<int32_t> part;
-  for (const TokenFile& file : training.files()) {
-    for (int64_t first = 0; first < file.tokens(); first += kPart) {
-      part.resize(size_t(std::min(kPart, file.tokens() - first)));
-      file.read(first, part);
-      bigram.add(part);
-    }
-    bigram.end_text();
-  }
+  const TokenBigram bigram = counted(training, most_tokens);
   const ValidationOrder order = held_out.validation_order();
   const int64_t T = held_out.options().T,
                 samples = sequences > 0 ? std::min(sequences, order.samples()) : order.samples();

@@ -72,4 +72,10 @@ nn::TokenBatch StepBatches::micro_batch(int64_t micro_step) const {
   return {of(tokens), of(targets), of(positions), document_mask_ ? of(first_key) : Tensor()};
 }
 
+std::pair<ConstTensor, ConstTensor> StepBatches::on_host() const {
+  const Buffer& memory = staged_.memory.data() ? staged_.memory : memory_;
+  const Shape all = {sizes_.rows(), sizes_.length};
+  return {part(memory, tokens).reshaped(all), part(memory, targets).reshaped(all)};
+}
+
 }  // namespace keel::train

@@ -29,6 +29,8 @@ class StepBatches {
   // is busy meanwhile.
   void prefetch(std::span<const data::SampleId> rows);
   nn::TokenBatch micro_batch(int64_t micro_step) const;
+  // Tokens and targets of the last fill() where the host reads them, [rows(), T].
+  std::pair<ConstTensor, ConstTensor> on_host() const;
   const BatchSizes& sizes() const { return sizes_; }
 
  private:

@@ -1,6 +1,7 @@
 #include "framework/train/evaluation.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "framework/base/clock.h"
 #include "framework/ops/cross_entropy.h"
@@ -14,22 +15,37 @@ BatchSizes one_micro_step(BatchSizes sizes) {
   return sizes;
 }
 
-// Bytes of text behind the first `samples`, to within a token's length; 0 where a file does not say.
-double text_bytes(const data::Dataset& dataset, const data::ValidationOrder& order, int64_t samples) {
-  double bytes = 0;
-  for (size_t source = 0; source < dataset.files().size(); ++source) {
-    const auto& notes = dataset.files()[source].notes();
-    if (!notes) return 0;
-    bytes += double(notes->bytes) * order.share_of(source, samples);
+// By source; none where one has no notes, or what they name is not there.
+std::vector<data::TextBytes> text_bytes_of(const data::Dataset& dataset) {
+  std::vector<data::TextBytes> sources;
+  try {
+    for (const data::TokenFile& file : dataset.files()) {
+      if (!file.notes()) return {};
+      sources.emplace_back(*data::tokenizer_of(*file.notes()));
+    }
+  } catch (const Error&) {  // files of token ids are enough to evaluate on
+    return {};
   }
-  return bytes;
+  return sources;
+}
+
+// Over the whole world, so that all ranks judge the same numbers: those of a tensor group bring copies.
+EvaluationResult over_world(const parallel::Mesh& mesh, const ops::CrossEntropySums& own, double bytes) {
+  double sums[] = {own.loss, own.counted, bytes};
+  mesh.world().all_reduce(Tensor(sums, {3}, DType::f64));
+  for (double& sum : sums) sum /= mesh.tensor().size();
+  EvaluationResult result;
+  result.loss = ops::CrossEntropySums{.loss = sums[0], .counted = sums[1]}.mean_loss();
+  result.counted_tokens = int64_t(sums[1]);
+  if (sums[2] > 0) result.nats_per_byte = sums[0] / sums[2];
+  return result;
 }
 
 }  // namespace
 
 Evaluation::Evaluation(const data::Dataset& dataset, const BatchSizes& sizes, bool document_mask, int64_t sequences,
                        Device device)
-    : dataset_(dataset),
+    : text_bytes_(text_bytes_of(dataset)),
       order_(dataset.validation_order()),
       batches_(dataset, one_micro_step(sizes), document_mask, device),
       sums_({4}, DType::f64, device),
@@ -44,6 +60,7 @@ std::optional<EvaluationResult> Evaluation::run(nn::Model& model, parallel::Mesh
   rows_.resize(size_t(own));
   zero(sums_);
   int64_t done = 0;
+  double bytes = 0;  // of the counted tokens' text; not a number where a rank does not know
   for (int64_t first = 0; first < samples_; first += whole) {
     if (interrupted && ++done % kBatches == 0 &&
         comm::all_reduce_value(mesh.world(), int64_t(interrupted()), comm::Reduction::max) != 0)
@@ -53,18 +70,26 @@ std::optional<EvaluationResult> Evaluation::run(nn::Model& model, parallel::Mesh
       rows_[size_t(row)] = index < samples_ ? order_(index) : data::SampleId{};
     }
     batches_.fill(rows_);
+    bytes += target_bytes();
     model.evaluate(sums_, batches_.micro_batch(0));
   }
   const HostTensor host(sums_);
-  ops::CrossEntropySums sums = ops::CrossEntropySums::of(host.tensor().as<double>());
-  for (double* sum : {&sums.loss, &sums.counted}) *sum = comm::all_reduce_value(mesh.data(), *sum);
-  EvaluationResult result;
-  result.loss = sums.mean_loss();
-  result.counted_tokens = int64_t(sums.counted);
-  const double bytes = text_bytes(dataset_, order_, samples_);
-  if (bytes > 0) result.nats_per_byte = sums.loss / bytes;
+  EvaluationResult result = over_world(mesh, ops::CrossEntropySums::of(host.tensor().as<double>()), bytes);
   result.seconds = seconds_since(begin);
   return result;
+}
+
+double Evaluation::target_bytes() const {
+  if (text_bytes_.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto [tokens, targets] = batches_.on_host();
+  const auto length = size_t(batches_.sizes().length);
+  double bytes = 0;
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    if (rows_[row].source < 0) continue;
+    const auto of_row = [&](const ConstTensor& ids) { return std::span(ids.as<int32_t>() + row * length, length); };
+    bytes += double(text_bytes_[size_t(rows_[row].source)].of_targets(of_row(tokens), of_row(targets)));
+  }
+  return bytes;
 }
 
 }  // namespace keel::train

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "framework/data/text_bytes.h"
 #include "framework/parallel/mesh.h"
 #include "framework/train/batches.h"
 
@@ -11,7 +12,7 @@ namespace keel::train {
 
 struct EvaluationResult {
   double loss = 0;           // nats per counted token
-  double nats_per_byte = 0;  // 0 where the data's notes do not say how many bytes its tokens stand for
+  double nats_per_byte = 0;  // of the text of the counted tokens; 0 where the tokenizer of a source is not known
   int64_t counted_tokens = 0;
   double seconds = 0;
 };
@@ -28,7 +29,9 @@ class Evaluation {
                                       const std::function<bool()>& interrupted = {});
 
  private:
-  const data::Dataset& dataset_;
+  double target_bytes() const;
+
+  std::vector<data::TextBytes> text_bytes_;  // by source, or none
   data::ValidationOrder order_;
   StepBatches batches_;
   OwnedTensor sums_;  // ops::CrossEntropySums

@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "checkpoints/recovery.h"
-#include "framework/base/clock.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/data/token_bigram.h"
@@ -170,6 +169,7 @@ double AblationRun::bigram_loss(comm::World& group, const FullConfig& config) {
   const auto known = bigram_losses_.find(key);
   if (known != bigram_losses_.end()) return known->second;
   double loss = 0;
+  const comm::TimeLimit as_long_as_it_takes(group.all(), 0);
   group.do_on_rank_0(
       [&] { loss = data::bigram_loss(open_training_data(config), open_validation_data(config), sequences); });
   group.all().broadcast(Tensor(&loss, {1}, DType::f64), 0);

@@ -22,7 +22,8 @@ TEST(ParseReal, WholeTextOrNothing) {
     ASSERT_TRUE(parse_real(text, x)) << text;
     EXPECT_EQ(x, 1e-4) << text;
   }
-  for (const char* text : {"", "1e-4x", "nan", "inf", "-inf", "1,5", "0x10", " 1", "1e999"})
+  for (const char* text :
+       {"", "1e-4x", "nan", "inf", "-inf", "1,5", "0x10", " 1", "1e999", "+-1e-4", "++1", "+", "-+1"})
     EXPECT_FALSE(parse_real(text, x)) << text;
 }
 
@@ -30,7 +31,12 @@ TEST(ParseInteger, DecimalOnly) {
   int64_t n = 0;
   ASSERT_TRUE(parse_integer("3000000000", n));
   EXPECT_EQ(n, 3000000000);
-  for (const char* text : {"", "010", "1e3", "1.5", "10k", "0x10", "99999999999999999999", "--1"})
+  ASSERT_TRUE(parse_integer("+5", n));
+  EXPECT_EQ(n, 5);
+  ASSERT_TRUE(parse_integer("-5", n));
+  EXPECT_EQ(n, -5);
+  for (const char* text : {"", "010", "1e3", "1.5", "10k", "0x10", "99999999999999999999", "--1", "+-5", "+-05", "-05",
+                           "++5", "-+5", "+", "-"})
     EXPECT_FALSE(parse_integer(text, n)) << text;
 }
 

@@ -49,7 +49,8 @@ TEST(Overrides, TheSameRulesHold) {
 TEST(Overrides, MalformedOrContradicting) {
   EXPECT_EQ(override_error("train.steps"), "command line: train.steps: write section.key=value");
   EXPECT_EQ(override_error("=3"), "command line: =3: write section.key=value");
-  EXPECT_THAT(override_error("train..steps=3"), HasSubstr("no key"));
+  for (const char* text : {"train..steps=3", "train.steps.=3", "train.=3", ".=3"})
+    EXPECT_THAT(override_error(text), HasSubstr("no key"));
   EXPECT_THAT(override_error("train.steps.x=3"), HasSubstr("train.steps is a single value"));
   EXPECT_THAT(override_error("a" + std::string(200, '.') + "=3"), HasSubstr("command line"));
   for (std::vector<std::string> twice : {std::vector<std::string>{"train.steps=3", "train.steps=4"},

@@ -84,13 +84,23 @@ TEST(With, ReplacesAndMakesSections) {
 
 TEST(With, ASectionOverASectionChangesTheKeysItHas) {
   Node root = parse("a: {b: 1, c: {d: 2, e: 3}}\nl: [1]\n", "c.yaml");
-  Node arm = parse("a.c: {d: 9}\na: {f: {g: 5}}\nl: [2, 3]\nx.y: {z: 1}\n", "arm");
+  Node arm = parse("a.c: {d: 9}\na.f: {g: 5}\nl: [2, 3]\nx.y: {z: 1}\n", "arm");
   EXPECT_EQ(print_line(root.with_all(arm)), "{a: {b: 1, c: {d: 9, e: 3}, f: {g: 5}}, l: [2, 3], x: {y: {z: 1}}}");
   EXPECT_EQ(print_line(root.with("a.c", Node::make_null())["a"]), "{b: 1, c: null}");
   EXPECT_EQ(print_line(root.with("a", parse("3", "arm"))["a"]), "3");
   EXPECT_EQ(root.with_all(arm)["a"]["c"]["d"].where(), "arm:1:10");
   EXPECT_EQ(print_line(root.with_all(Node())), print_line(root));
   EXPECT_THAT(message_of([&] { root.with_all(arm["l"]); }), StartsWith("arm:3:4: l: needs a map"));
+}
+
+TEST(With, NothingIsSetTwice) {
+  const Node root = parse("a: {b: 1, c: 2}\nl: [{p: 1}]\n", "c.yaml");
+  EXPECT_EQ(message_of([&] { root.with_all(parse("a: {b: 3}\na.b: 4\n", "arm")); }),
+            "arm:2:1: a.b: set twice, also by a");
+  EXPECT_EQ(message_of([&] { root.with_all(parse("l.0.p: 4\nl: []\n", "arm")); }),
+            "arm:2:1: l: set twice, also by l.0.p");
+  EXPECT_EQ(print_line(root.with_all(parse("a.b: 3\na.bc: 4\n", "arm"))), "{a: {b: 3, c: 2, bc: 4}, l: [{p: 1}]}")
+      << "a prefix of a name is no prefix of a path";
 }
 
 TEST(With, LeavesWhatSharesAnAnchorAlone) {

@@ -131,6 +131,10 @@ TEST(Ngram, TextsShorterThanTheOrderAreCounted) {
 TEST(Ngram, StaysWithinItsMemory) {
   NgramModel model(5, 1 << 20);
   EXPECT_THAT(input_error_of([&] { model.add(random_text(200000, 256, 8)); }), HasSubstr("takes more than 1.0 MiB"));
+  // Pieces of text with few repeats have almost as many 4-grams as 5-grams: the first table fits, two do not.
+  NgramModel lower(5, 3 << 19);
+  lower.add(random_text(20000, 256, 8));
+  EXPECT_THAT(input_error_of([&] { lower.finish(); }), HasSubstr("takes more than 1.5 MiB"));
   EXPECT_THROW(NgramModel(0, plenty_bytes), Error);
   EXPECT_THROW(NgramModel(9, plenty_bytes), Error);
 }

@@ -88,5 +88,26 @@ TEST(TokenBigram, LossOverHeldOutSamples) {
   EXPECT_NEAR(bigram_loss(a, b, 1), nats / 4, 1e-12);
 }
 
+// Of 1000 tokens 128 are few: every eighth part of two.
+TEST(TokenBigram, OfALargeCorpusASampleIsCounted) {
+  TemporaryFolder folder;
+  std::mt19937 random(5);
+  std::vector<int32_t> training(1000);
+  for (int32_t& id : training) id = int32_t(random() % 8);
+  TokenWriter writer(folder / "x", 8);
+  writer.append(training);
+  writer.end_document();
+  writer.finish();
+  const Dataset dataset({{folder / "x", 1}}, {.T = 4, .vocabulary = 8});
+  TokenBigram bigram(8);
+  for (size_t part = 0; 2 * part < training.size(); part += 8) {
+    bigram.add(std::span(training).subspan(2 * part, 2));
+    bigram.end_text();
+  }
+  double nats = 0;
+  for (size_t i = 0; i < 4; ++i) nats -= std::log(bigram.probability(training[i], training[i + 1]));
+  EXPECT_NEAR(bigram_loss(dataset, dataset, 1, 128), nats / 4, 1e-12);
+}
+
 }  // namespace
 }  // namespace keel::data

@@ -92,6 +92,7 @@ TEST(Plan, WrongSectionsAreRefusedWhereTheyAre) {
         << arm;
   EXPECT_EQ(refusal("  arms: {plain: {}, a: {model: {hid: 2}}}\n  axes: {model.hidden: [2]}\n"), "") << "another key";
   EXPECT_THAT(refusal("  arms: {a: {log: {directory: x}}}\n"), HasSubstr("the ablation itself sets"));
+  EXPECT_THAT(refusal("  arms: {a: {optimizer: {lr: 1}, optimizer.lr: 2}}\n"), HasSubstr("optimizer.lr: set twice"));
   EXPECT_THAT(refusal("  arms: {a: {seed: 3}}\n"), HasSubstr("list them in ablate.seeds"));
   EXPECT_THAT(refusal("  arms: {a: {log.directory: x}}\n"), HasSubstr("the ablation itself sets"));
   EXPECT_THAT(refusal("  arms: {a/b: {}}\n"), StartsWith("a.yaml:4:"));
