@@ -4,7 +4,8 @@
 #include "framework/ops/kernel.h"
 
 // A block takes a row of logits. Bytes from and to memory, for each logit: statistics read 4 (and write 4 where there
-// is a soft-cap), the gradient reads 4 and writes 2 or 4. Blocks are wide: two of 1024 threads fill a multiprocessor.
+// is a soft-cap), the gradient reads 4 and writes 2 or 4. Blocks are wide: two of 1024 threads fill a multiprocessor,
+// with 32 registers for each.
 namespace keel::ops::cuda {
 namespace {
 
@@ -78,7 +79,7 @@ struct Seen {
 };
 
 template <int N>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, 2)
     row_statistics(Statistics out, Logits logits, const int32_t* targets, float cap) {
   float* row = own_row(logits);
   Seen seen;
@@ -162,7 +163,7 @@ __device__ RowGradient row_gradient(const float* own, const Statistics& of, int6
 
 // d_logits may be the logits: a thread writes the columns that it has read.
 template <class T, int N>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, 2)
     gradient_rows(T* d_logits, int64_t d_stride, Logits logits, Statistics of, const int32_t* targets,
                   const float* factor, CrossEntropyOptions options) {
   const float* row = own_row(logits);
