@@ -4,7 +4,8 @@
 #include "framework/ops/kernel.h"
 
 // A block takes a row of logits. Bytes from and to memory, for each logit: statistics read 4 (and write 4 where there
-// is a soft-cap), the gradient reads 4 and writes 2 or 4. Blocks are wide: two of 1024 threads fill a multiprocessor.
+// is a soft-cap), the gradient reads 4 and writes 2 or 4. Blocks are wide: two of 1024 threads fill a multiprocessor,
+// with 32 registers for each.
 namespace keel::ops::cuda {
 namespace {
 
@@ -78,7 +79,7 @@ struct Seen {
 };
 
 template <int N>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, 2)
     row_statistics(Statistics out, Logits logits, const int32_t* targets, float cap) {
   float* row = own_row(logits);
   Seen seen;
@@ -172,7 +173,7 @@ __device__ RowGradient row_gradient(const float* own, int64_t target, const Grad
 
 // d_logits may be the logits: a thread writes the columns that it has read.
 template <class T, int N>
-__global__ void __launch_bounds__(kRowThreads) gradient_rows(T* d_logits, int64_t d_stride, Gradient call) {
+__global__ void __launch_bounds__(kRowThreads, 2) gradient_rows(T* d_logits, int64_t d_stride, Gradient call) {
   const Logits& logits = call.logits;
   const float* row = own_row(logits);
   T* d_row = d_logits + int64_t(device::block_index().x) * d_stride;

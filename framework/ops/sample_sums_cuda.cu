@@ -96,7 +96,7 @@ constexpr size_t kSharedBytes = kThreads / device::kWarp * sizeof(double);
 void add_moments(Tensor sums, ConstTensor x, float outlier) {
   const Device device = x.device();
   const int width = width_of(x);
-  const unsigned blocks = blocks_for(device, x.elements() / width);
+  const unsigned blocks = blocks_for(device, (x.elements() + width - 1) / width);  // 1 where x is less than wide
   const cudaStream_t stream = keel::cuda::current_stream(device);
   auto* partial = reinterpret_cast<Moments*>(keel::cuda::workspace(device, blocks * int64_t(sizeof(Moments))));
   dispatch_device_float(x.dtype(), [&]<class T>() {

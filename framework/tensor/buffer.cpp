@@ -7,6 +7,7 @@
 
 #include "framework/base/text.h"
 #include "framework/tensor/buffer_cuda.h"
+#include "framework/tensor/stream.h"
 #include "framework/tensor/wait_guard.h"
 
 namespace keel {
@@ -23,7 +24,7 @@ int64_t aligned(int64_t bytes) {
 Buffer::Buffer(Device device, int64_t size_bytes) : device_(device), size_bytes_(size_bytes) {
   if (device.is_meta() || size_bytes == 0) return;
   if (device.kind == DeviceKind::cuda) {
-    data_ = {cuda::allocate(device, size_bytes), Free{Kind::device, size_bytes}};
+    data_ = {cuda::allocate(device, size_bytes), Free{Kind::device, size_bytes, device}};
     return;
   }
   void* address = mmap(nullptr, size_t(size_bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -31,20 +32,29 @@ Buffer::Buffer(Device device, int64_t size_bytes) : device_(device), size_bytes_
     throw input_error("no memory for {} on the {}: use fewer micro_sequences, more ranks or a smaller model",
                       human_bytes(double(size_bytes)), device.text());
   madvise(address, size_t(size_bytes), MADV_HUGEPAGE);  // fewer TLB misses; a refusal changes nothing else
-  data_ = {static_cast<std::byte*>(address), Free{Kind::mapped, size_bytes}};
+  data_ = {static_cast<std::byte*>(address), Free{Kind::mapped, size_bytes, device}};
 }
 
 Buffer Buffer::pinned(int64_t size_bytes, Device device) {
   if (device.kind != DeviceKind::cuda || size_bytes == 0) return Buffer(Device{}, size_bytes);
   Buffer buffer;
   buffer.size_bytes_ = size_bytes;
-  buffer.data_ = {cuda::allocate_pinned(device, size_bytes), Free{Kind::pinned, size_bytes}};
+  buffer.data_ = {cuda::allocate_pinned(device, size_bytes), Free{Kind::pinned, size_bytes, device}};
   return buffer;
 }
 
-// Releasing GPU memory waits for the GPU.
+// Releasing GPU memory waits for the GPU; where that will not end, nothing may use it any more.
 void Buffer::Free::operator()(std::byte* data) const {
-  if (kind != Kind::mapped && std::uncaught_exceptions() > 0) WaitGuard::unwind_all();
+  if (kind != Kind::mapped) {
+    try {
+      if (std::uncaught_exceptions() > 0)
+        WaitGuard::unwind_all();
+      else
+        Stream::finish(device);
+    } catch (...) {
+      WaitGuard::unwind_all();  // what went wrong shows in the next call
+    }
+  }
   if (kind == Kind::mapped) munmap(data, size_t(size_bytes));
   if (kind == Kind::device) cuda::release(data);
   if (kind == Kind::pinned) cuda::release_pinned(data);

@@ -30,6 +30,7 @@ class Buffer {
   struct Free {
     Kind kind;
     int64_t size_bytes;
+    Device device;  // whose copies read it, where it is pinned
     void operator()(std::byte* data) const;
   };
   Device device_;

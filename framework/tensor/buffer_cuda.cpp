@@ -4,10 +4,12 @@
 
 #include "framework/base/text.h"
 #include "framework/tensor/cuda_call.h"
+#include "framework/tensor/stream.h"
 
 namespace keel::cuda {
 
 std::byte* allocate(Device device, int64_t size_bytes) {
+  Stream::finish(device);
   KEEL_CUDA(cudaSetDevice(device.index));
   void* data = nullptr;
   const cudaError_t result = cudaMalloc(&data, size_t(size_bytes));
@@ -28,6 +30,7 @@ void release(std::byte* data) {
 }
 
 std::byte* allocate_pinned(Device device, int64_t size_bytes) {
+  Stream::finish(device);
   KEEL_CUDA(cudaSetDevice(device.index));
   void* data = nullptr;
   KEEL_CUDA(cudaMallocHost(&data, size_t(size_bytes)));

@@ -52,6 +52,12 @@ const Stream& Stream::current(Device device) {
   return ordinary;
 }
 
+void Stream::finish(Device device) {
+  if (!is_cuda(device)) return;
+  wait_guarded(
+      [&] { return cuda::stream_is_done(device, current(device).native()) && cuda::stream_is_done(device, nullptr); });
+}
+
 Event::Event(Device device) {
   if (is_cuda(device)) native_.reset(cuda::make_event(device));
 }

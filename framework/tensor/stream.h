@@ -28,6 +28,9 @@ class Stream {
   void* native() const { return native_.get(); }
   // The innermost StreamScope of the calling thread, or the device's default stream.
   static const Stream& current(Device device);
+  // Before memory of a GPU is taken or given back, for which CUDA may wait where no guard looks (wait_guard.h): waits
+  // until what was started on the current and on the default stream is done. Nothing where the thread has no guards.
+  static void finish(Device device);
 
  private:
   struct Free {

@@ -26,6 +26,11 @@ inline bool on_stand_in() {
   return device.kind == DeviceKind::cuda && cuda::describe_gpu(device.index).name.find("stand-in") != std::string::npos;
 }
 
+// Whether it is a real GPU: what would take minutes on a CPU, or more memory than tests may take, runs there only.
+inline bool on_hardware() {
+  return test_device().kind == DeviceKind::cuda && !on_stand_in();
+}
+
 // How often this thread has asked for its GPU.
 class CountedWaits : WaitGuard {
  public:

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "tests/support/attention_case.h"
 
 namespace keel::testing {
@@ -26,7 +29,6 @@ std::vector<int64_t> document_starts(const Attention& x, const std::vector<int64
   return starts;
 }
 
-// Threads of a GPU take their turns on the CPU in tests: fewer and smaller problems there.
 bool on_cpu() {
   return test_device().kind == DeviceKind::cpu;
 }
@@ -38,9 +40,10 @@ AttentionCase random_case(uint64_t seed, DType dtype) {
   AttentionCase problem;
   problem.dtype = dtype;
   Attention& x = problem.x;
-  x.B = on_cpu() ? pick(1, {1, 2, 3}) : pick(1, {1, 1, 2});
-  x.G = on_cpu() ? pick(2, {1, 2, 3}) : pick(2, {1, 1, 2});
-  x.H = x.G * (on_cpu() ? pick(3, {1, 2, 4}) : pick(3, {1, 2, 2}));
+  const bool many = !on_stand_in();  // whose threads take their turns on the CPU: fewer and smaller problems there
+  x.B = many ? pick(1, {1, 2, 3}) : pick(1, {1, 1, 2});
+  x.G = many ? pick(2, {1, 2, 3}) : pick(2, {1, 1, 2});
+  x.H = x.G * (many ? pick(3, {1, 2, 4}) : pick(3, {1, 2, 2}));
   x.d = pick(4, {4, 17, 48, 64, 80, 128, 200, 256});
   x.T_q = pick(5, {1, 2, 7, 33, 48, 49, 97, 130, 150});
   x.T_k = pick(6, {x.T_q, x.T_q, x.T_q + 5, x.T_q + 140});
@@ -137,11 +140,12 @@ TEST(AttentionReference, GradientsAreFiniteDifferences) {
 }
 
 TEST(Attention, Fp32EqualsReference) {
-  for (uint64_t seed = 1; seed <= (on_cpu() ? 60 : 20); ++seed) expect_near_reference(random_case(seed, DType::f32));
+  for (uint64_t seed = 1; seed <= (on_stand_in() ? 20 : 60); ++seed)
+    expect_near_reference(random_case(seed, DType::f32));
 }
 
 TEST(Attention, Bf16EqualsReference) {
-  for (uint64_t seed = 101; seed <= (on_cpu() ? 160 : 120); ++seed)
+  for (uint64_t seed = 101; seed <= (on_stand_in() ? 120 : 160); ++seed)
     expect_near_reference(random_case(seed, DType::bf16));
 }
 
@@ -156,14 +160,90 @@ TEST(Attention, EveryHeadSizeAndLength) {
   using Sizes = std::vector<int64_t>;
   const std::vector<DType> dtypes = on_cpu() ? std::vector{DType::f32} : std::vector{DType::f32, DType::bf16};
   for (DType dtype : dtypes)
-    for (auto [d, T] : pairs(on_cpu() ? Sizes{4, 17, 48, 64, 80, 128, 200, 256} : Sizes{17, 64, 96, 128, 256},
-                             on_cpu() ? Sizes{1, 47, 128, 300} : Sizes{47, 140})) {
+    for (auto [d, T] : pairs(on_stand_in() ? Sizes{17, 64, 96, 128, 256} : Sizes{4, 17, 48, 64, 80, 96, 128, 200, 256},
+                             on_stand_in() ? Sizes{47, 140} : Sizes{1, 47, 128, 300})) {
       AttentionCase problem;
       problem.dtype = dtype;
       problem.x = {.B = 1, .T_q = T, .T_k = T, .H = 2, .G = 1, .d = d};
       problem.fill(uint64_t(d * 1000 + T));
       expect_near_reference(problem);
     }
+}
+
+// Sampled rows and keys of one sequence, causal, where the whole reference would take minutes. Gradients of keys need
+// log-sum-exp and output of every row: the run's own, which are checked at the sampled rows.
+void expect_near_at_samples(const AttentionCase& problem, int64_t samples) {
+  const Attention& x = problem.x;
+  const int64_t T = x.T_q, d = x.d, per_kv = x.H / x.G;
+  const AttentionRun run = run_attention(problem);
+  const auto row = [&](const Values& of, int64_t heads, int64_t t, int64_t h) {
+    return &of[size_t((t * heads + h) * d)];
+  };
+  const auto product = [&](const double* a, const double* b) { return std::inner_product(a, a + d, b, 0.0); };
+  const auto add = [&](Values& to, double factor, const double* from) {
+    for (int64_t c = 0; c < d; ++c) to[size_t(c)] += factor * from[c];
+  };
+  const Values out = to_doubles(run.out), log_sum_exp = to_doubles(run.log_sum_exp);
+  Values found[5], expected[5];  // out, log-sum-exp, dq, dk, dv
+  const auto compare = [&](size_t which, const double* actual, const Values& values) {
+    found[which].insert(found[which].end(), actual, actual + values.size());
+    expected[which].insert(expected[which].end(), values.begin(), values.end());
+  };
+  const Values dq = to_doubles(run.dq), dk = to_doubles(run.dk), dv = to_doubles(run.dv);
+  for (int64_t i = 0; i < samples; ++i) {
+    const int64_t h = i % x.H, g = h / per_kv, t = i * (T - 1) / (samples - 1);
+    const double scale = x.scale[size_t(h)];
+    // Row t: two passes over the keys that it sees.
+    Values p(size_t(t + 1)), dp(size_t(t + 1)), of_out(size_t(d), 0), of_dq(size_t(d), 0), of_dk(size_t(d), 0),
+        of_dv(size_t(d), 0);
+    for (int64_t j = 0; j <= t; ++j) p[size_t(j)] = scale * product(row(x.q, x.H, t, h), row(x.k, x.G, j, g));
+    const double largest = *std::ranges::max_element(p);
+    double sum = 0, mean = 0;
+    for (double& value : p) sum += value = std::exp(value - largest);
+    for (int64_t j = 0; j <= t; ++j) {
+      p[size_t(j)] /= sum;
+      dp[size_t(j)] = product(row(problem.d_out, x.H, t, h), row(x.v, x.G, j, g));
+      mean += p[size_t(j)] * dp[size_t(j)];
+      add(of_out, p[size_t(j)], row(x.v, x.G, j, g));
+    }
+    for (int64_t j = 0; j <= t; ++j) add(of_dq, scale * p[size_t(j)] * (dp[size_t(j)] - mean), row(x.k, x.G, j, g));
+    // Key t: over the rows that see it, of all heads that share it.
+    for (int64_t head = g * per_kv; head < (g + 1) * per_kv; ++head)
+      for (int64_t r = t; r < T; ++r) {
+        const double s = x.scale[size_t(head)] * product(row(x.q, x.H, r, head), row(x.k, x.G, t, g));
+        const double* d_out = row(problem.d_out, x.H, r, head);
+        const double weight = std::exp(s - log_sum_exp[size_t(head * T + r)]);
+        const double ds = weight * (product(d_out, row(x.v, x.G, t, g)) - product(d_out, row(out, x.H, r, head)));
+        add(of_dk, x.scale[size_t(head)] * ds, row(x.q, x.H, r, head));
+        add(of_dv, weight, d_out);
+      }
+    compare(0, row(out, x.H, t, h), of_out);
+    compare(1, &log_sum_exp[size_t(h * T + t)], {largest + std::log(sum)});
+    compare(2, row(dq, x.H, t, h), of_dq);
+    compare(3, row(dk, x.G, t, g), of_dk);
+    compare(4, row(dv, x.G, t, g), of_dv);
+  }
+  const double of_scores = problem.dtype == DType::bf16 ? 1e-2 : kFloat32;
+  const double tolerance = one_op_tolerance(problem.dtype);
+  const double tolerances[5] = {tolerance, kFloat32, of_scores, of_scores, tolerance};
+  for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(near_by_norm(found[i], expected[i], tolerances[i])) << i;
+}
+
+AttentionCase long_case(int64_t T, DType dtype) {
+  AttentionCase problem;
+  problem.dtype = dtype;
+  problem.x = {.B = 1, .T_q = T, .T_k = T, .H = 4, .G = 2, .d = 128};
+  problem.fill(uint64_t(T));
+  return problem;
+}
+
+TEST(Attention, SampledRowsAndKeysEqualDouble) {
+  for (DType dtype : {DType::f32, DType::bf16}) expect_near_at_samples(long_case(150, dtype), 12);
+}
+
+TEST(Attention, LongSequences) {
+  if (!on_hardware()) GTEST_SKIP() << "takes minutes without a GPU";
+  for (DType dtype : {DType::f32, DType::bf16}) expect_near_at_samples(long_case(8192, dtype), 24);
 }
 
 TEST(Attention, SumsAndMaximaAreAddedToWhatIsThere) {
@@ -280,11 +360,11 @@ TEST(Attention, SameBitsAgainAndForwardAtAnyThreadCount) {
     for (int64_t G : {1, 3}) {
       AttentionCase problem;
       problem.dtype = dtype;
-      const int64_t T = on_cpu() ? 290 : 140;
+      const int64_t T = on_stand_in() ? 140 : 290;
       problem.x = {.B = 1, .T_q = T, .T_k = T, .H = 3, .G = G, .d = 20};
       problem.fill(uint64_t(G));
       const AttentionRun alone = run_attention(problem, 1);
-      for (int threads : on_cpu() ? std::vector{1, 2, 3, 7} : std::vector{3}) {
+      for (int threads : on_stand_in() ? std::vector{3} : std::vector{1, 2, 3, 7}) {
         const AttentionRun run = run_attention(problem, threads), again = run_attention(problem, threads);
         for (auto field : {&AttentionRun::out, &AttentionRun::log_sum_exp, &AttentionRun::entropy, &AttentionRun::dq,
                            &AttentionRun::dk, &AttentionRun::dv, &AttentionRun::d_scale})
@@ -323,6 +403,11 @@ TEST(Attention, SmallerGpus) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     AttentionCase problem;
     problem.dtype = dtype;
+    for (int64_t d : {96, 128}) {  // with tiles of their own there
+      problem.x = {.B = 1, .T_q = 140, .T_k = 140, .H = 2, .G = 1, .d = d};
+      problem.fill(76);
+      with_shared_bytes("166912", [&] { expect_near_reference(problem); });
+    }
     problem.x = {.B = 1, .T_q = 140, .T_k = 140, .H = 2, .G = 1, .d = 256};
     problem.x.first_key = document_starts(problem.x, {50, 1, 3, 60});
     problem.fill(77);

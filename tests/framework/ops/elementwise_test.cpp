@@ -88,6 +88,24 @@ TEST(FillAndScale, EveryElementAndNoOther) {
     }
 }
 
+// Every element of n, by its ends and by the sum of all squares.
+void expect_all_of(int64_t n) {
+  const DeviceTensor y({n}, DType::bf16), total({1}, DType::f64);
+  fill(y, 1.5f);
+  scale(y, -0.5f);
+  add_sum_of_squares(total, y);
+  EXPECT_NEAR(host_values<double>(total)[0], double(n) * 0.5625, 1e-6 * double(n));
+  for (int64_t begin : {int64_t(0), n / 2, n - 100})
+    EXPECT_EQ(to_doubles(y.tensor.slice(0, begin, begin + 100)), Values(100, -0.75)) << begin;
+}
+
+TEST(FillAndScale, MoreElementsThan32BitsCount) {
+  expect_all_of(5000);
+  if (!on_hardware()) GTEST_SKIP() << "takes 4 GiB of memory: on GPUs only";
+  expect_all_of((int64_t(1) << 31) + 333);
+  expect_all_of((int64_t(1) << 32) + 77);
+}
+
 double sum_of_squares(const ConstTensor& x) {
   const DeviceTensor total({1}, DType::f64);
   add_sum_of_squares(total, x);
