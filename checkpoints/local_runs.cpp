@@ -27,7 +27,7 @@ std::vector<Run> runs_in_spans(const LocalTensors& tensors, const nn::Parameter&
   std::vector<Run> runs;
   const optim::Adamw& optimizer = *tensors.optimizer;
   for (size_t i = 0; i < optimizer.spans().size(); ++i) {
-    const optim::Span& span = optimizer.spans()[i];
+    const nn::ArenaRange& span = optimizer.spans()[i];
     const int64_t offset = parameter.offset_elements;
     const int64_t begin = std::max(span.begin, offset), end = std::min(span.end, offset + parameter.local.elements());
     if (span.arena != parameter.arena || begin >= end) continue;

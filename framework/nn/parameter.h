@@ -93,6 +93,17 @@ struct ParameterArena {
   Buffer master_buffer_, gradient_buffer_, compute_buffer_;
 };
 
+// Elements [begin, end) of one arena.
+struct ArenaRange {
+  int arena = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  // In sums over ranks: false where another rank of the tensor axis holds the same weights and counts them.
+  bool counted = true;
+  int64_t layer = -1;  // that these weights are matrices of (ParameterSpec)
+  int64_t size() const { return end - begin; }
+};
+
 struct ParameterLayout {
   Device device;
   DType activation = DType::f32;

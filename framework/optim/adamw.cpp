@@ -2,9 +2,9 @@
 
 namespace keel::optim {
 
-Adamw::Adamw(nn::ParameterSet& parameters, std::vector<Span> spans, const ops::AdamwOptions& options)
+Adamw::Adamw(nn::ParameterSet& parameters, std::vector<nn::ArenaRange> spans, const ops::AdamwOptions& options)
     : parameters_(parameters), spans_(std::move(spans)), options_(options) {
-  for (const Span& span : spans_) {
+  for (const nn::ArenaRange& span : spans_) {
     offsets_.push_back(moment2_begin_);
     moment2_begin_ += span.size();
   }
@@ -19,7 +19,7 @@ Tensor Adamw::moment(size_t span, int64_t base) const {
 
 void Adamw::step(Tensor change, ConstTensor rates, ConstTensor gate) {
   for (size_t i = 0; i < spans_.size(); ++i) {
-    const Span& span = spans_[i];
+    const nn::ArenaRange& span = spans_[i];
     nn::ParameterArena& arena = parameters_.arenas()[span.arena];
     auto part = [&](Tensor whole) { return whole.slice(0, span.begin, span.end); };
     ops::AdamwState state{part(arena.master), moment1(i), moment2(i), {}};

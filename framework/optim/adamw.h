@@ -9,20 +9,9 @@
 
 namespace keel::optim {
 
-// Elements [begin, end) of one arena.
-struct Span {
-  int arena = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-  // In sums over ranks: false where another rank of the tensor axis holds the same weights and counts them.
-  bool counted = true;
-  int64_t layer = -1;  // that these weights are matrices of (nn::ParameterSpec)
-  int64_t size() const { return end - begin; }
-};
-
 class Adamw {
  public:
-  Adamw(nn::ParameterSet& parameters, std::vector<Span> spans, const ops::AdamwOptions& options);
+  Adamw(nn::ParameterSet& parameters, std::vector<nn::ArenaRange> spans, const ops::AdamwOptions& options);
 
   // Updates master weights and, unless they are rounded stochastically, their compute copies. change [1 + layers] fp64
   // += the sums of squares of the change of counted spans, each layer's matrices in a place of its own, everything else
@@ -31,7 +20,7 @@ class Adamw {
   void step(Tensor change, ConstTensor rates, ConstTensor gate);
   ops::AdamwRates rates(const ops::AdamwStep& step) const { return ops::adamw_rates(step, options_); }
 
-  const std::vector<Span>& spans() const { return spans_; }
+  const std::vector<nn::ArenaRange>& spans() const { return spans_; }
   // [span size] fp32, for checkpoints.
   Tensor moment1(size_t span) const { return moment(span, 0); }
   Tensor moment2(size_t span) const { return moment(span, moment2_begin_); }
@@ -40,7 +29,7 @@ class Adamw {
   Tensor moment(size_t span, int64_t base) const;
 
   nn::ParameterSet& parameters_;
-  std::vector<Span> spans_;
+  std::vector<nn::ArenaRange> spans_;
   std::vector<int64_t> offsets_;  // of each span in the moments
   int64_t moment2_begin_ = 0;
   ops::AdamwOptions options_;

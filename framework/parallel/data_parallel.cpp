@@ -8,8 +8,6 @@
 
 namespace keel::parallel {
 
-using optim::Span;
-
 DataParallel::DataParallel(nn::ParameterSet& parameters, Mesh& mesh, bool zero)
     : parameters_(parameters), mesh_(mesh), zero_(zero), pieces_(pieces_of(parameters, mesh.data_position())) {
   make_buckets();
@@ -67,17 +65,17 @@ void DataParallel::collect_shared_parts() {
 
 // Across parameters and buckets, padding included, which is 0: a GPU adds few long ranges faster than many short ones.
 void DataParallel::collect_counted() {
-  std::vector<Span> joined, spans;
-  for (const Span& piece : pieces_) {
+  std::vector<nn::ArenaRange> joined, spans;
+  for (const nn::ArenaRange& piece : pieces_) {
     const bool continues = !joined.empty() && joined.back().arena == piece.arena && joined.back().end == piece.begin;
     continues ? void(joined.back().end = piece.end) : joined.push_back(piece);
   }
-  for (const Span& piece : joined) append_by_sum(spans, piece, false);
-  for (const Span& span : spans)
+  for (const nn::ArenaRange& piece : joined) append_by_sum(spans, piece, false);
+  for (const nn::ArenaRange& span : spans)
     if (span.counted) counted_.push_back(gradient(span));
 }
 
-Tensor DataParallel::gradient(const Span& span) const {
+Tensor DataParallel::gradient(const nn::ArenaRange& span) const {
   return parameters_.arenas()[span.arena].gradient.slice(0, span.begin, span.end);
 }
 
@@ -131,10 +129,10 @@ std::string DataParallel::first_gradient_not_finite() {
   return index < int64_t(all.size()) ? all[size_t(index)].spec.name : std::string();
 }
 
-std::vector<Span> DataParallel::update_spans() const {
-  std::vector<Span> spans;
+std::vector<nn::ArenaRange> DataParallel::update_spans() const {
+  std::vector<nn::ArenaRange> spans;
   if (zero_) {
-    for (const Span& piece : pieces_) append_by_sum(spans, piece, true);
+    for (const nn::ArenaRange& piece : pieces_) append_by_sum(spans, piece, true);
   } else {
     for (size_t a = 0; a < parameters_.arenas().size(); ++a)
       append_by_sum(spans, {int(a), 0, parameters_.arenas()[a].elements}, true);
@@ -142,15 +140,14 @@ std::vector<Span> DataParallel::update_spans() const {
   return spans;
 }
 
-// Cuts a span where it passes from weights that this rank counts to weights that it does not and, `by_layer`, to another
-// layer.
-void DataParallel::append_by_sum(std::vector<Span>& spans, Span rest, bool by_layer) const {
+// Cuts a span where it passes from weights that this rank counts to weights that it does not and, `by_layer`, to
+// another layer.
+void DataParallel::append_by_sum(std::vector<nn::ArenaRange>& spans, nn::ArenaRange rest, bool by_layer) const {
   for (const nn::Parameter* parameter : parameters_.arenas()[rest.arena].parameters) {
     const int64_t begin = parameter->offset_elements;
     if (begin + parameter->local.elements() <= rest.begin) continue;
     if (begin >= rest.end) break;
-    const bool same =
-        parameter->first_replica() == rest.counted && (!by_layer || parameter->spec.layer == rest.layer);
+    const bool same = parameter->first_replica() == rest.counted && (!by_layer || parameter->spec.layer == rest.layer);
     if (begin > rest.begin && !same) {
       spans.push_back({rest.arena, rest.begin, begin, rest.counted, rest.layer});
       rest.begin = begin;

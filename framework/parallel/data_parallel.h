@@ -29,7 +29,7 @@ class DataParallel {
   std::string first_gradient_not_finite();
 
   // What the optimizer of this rank updates: own pieces, or everything.
-  std::vector<optim::Span> update_spans() const;
+  std::vector<nn::ArenaRange> update_spans() const;
   // Brings every rank's compute copies up to date after the update. `round`: master weights changed after the optimizer
   // wrote the copies.
   void publish_weights(bool round);
@@ -38,7 +38,7 @@ class DataParallel {
 
  private:
   struct Bucket {
-    optim::Span whole, piece;
+    nn::ArenaRange whole, piece;
     size_t first_parameter = 0;  // complete when gradients from this index on are
   };
   // Parts of own pieces whose gradient `group` still has to sum.
@@ -53,15 +53,15 @@ class DataParallel {
   void collect_shared_parts();
   void collect_counted();
   void sum_shared(SharedParts& shared);
-  void append_by_sum(std::vector<optim::Span>& spans, optim::Span rest, bool by_layer) const;
+  void append_by_sum(std::vector<nn::ArenaRange>& spans, nn::ArenaRange rest, bool by_layer) const;
   void gather(Tensor arena, const Bucket& bucket);
-  Tensor gradient(const optim::Span& span) const;
+  Tensor gradient(const nn::ArenaRange& span) const;
 
   nn::ParameterSet& parameters_;
   Mesh& mesh_;
   bool zero_;
-  const std::vector<optim::Span> pieces_;  // of this rank
-  std::vector<Bucket> buckets_;            // in the order in which backward completes them
+  const std::vector<nn::ArenaRange> pieces_;  // of this rank
+  std::vector<Bucket> buckets_;               // in the order in which backward completes them
   std::vector<SharedParts> shared_;
   std::vector<Tensor> counted_;  // parts of own pieces that this rank counts in the norm
   size_t started_ = 0;

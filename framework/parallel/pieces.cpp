@@ -2,8 +2,8 @@
 
 namespace keel::parallel {
 
-std::vector<optim::Span> pieces_of(nn::ParameterSet& parameters, nn::AxisPosition data) {
-  std::vector<optim::Span> pieces;
+std::vector<nn::ArenaRange> pieces_of(nn::ParameterSet& parameters, nn::AxisPosition data) {
+  std::vector<nn::ArenaRange> pieces;
   for (size_t a = 0; a < parameters.arenas().size(); ++a) {
     int64_t begin = 0;
     for (int64_t end : parameters.arenas()[a].bucket_ends) {

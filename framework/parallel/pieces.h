@@ -4,17 +4,17 @@
 #include <algorithm>
 #include <span>
 
-#include "framework/optim/adamw.h"
+#include "framework/nn/parameter.h"
 
 namespace keel::parallel {
 
 // In the order of the arenas and of their buckets.
-std::vector<optim::Span> pieces_of(nn::ParameterSet& parameters, nn::AxisPosition data);
+std::vector<nn::ArenaRange> pieces_of(nn::ParameterSet& parameters, nn::AxisPosition data);
 
 // Calls f(begin, end) for every range of the parameter's local elements that lies in one of the pieces.
 template <class F>
-void for_each_part(std::span<const optim::Span> pieces, const nn::Parameter& parameter, const F& f) {
-  for (const optim::Span& piece : pieces) {
+void for_each_part(std::span<const nn::ArenaRange> pieces, const nn::Parameter& parameter, const F& f) {
+  for (const nn::ArenaRange& piece : pieces) {
     if (piece.arena != parameter.arena) continue;
     const int64_t begin = std::max<int64_t>(piece.begin - parameter.offset_elements, 0);
     const int64_t end = std::min(piece.end - parameter.offset_elements, parameter.local.elements());

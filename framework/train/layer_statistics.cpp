@@ -12,7 +12,7 @@ LayerStatistics::LayerStatistics(nn::ParameterSet& parameters, parallel::Mesh& m
       elements_(size_t(layers)),
       sums_({layers, 3}, DType::f64, parameters.device()),
       host_sums_({layers, 3}, DType::f64) {
-  const std::vector<optim::Span> pieces = parallel::pieces_of(parameters, mesh.data_position());
+  const std::vector<nn::ArenaRange> pieces = parallel::pieces_of(parameters, mesh.data_position());
   for (const nn::Parameter& parameter : parameters.all()) {
     const int64_t layer = parameter.spec.layer;
     if (layer < 0) continue;

@@ -8,6 +8,7 @@
 // steps.
 #pragma once
 
+#include "framework/optim/adamw.h"
 #include "framework/optim/schedule.h"
 #include "framework/parallel/data_parallel.h"
 #include "framework/tensor/graph.h"

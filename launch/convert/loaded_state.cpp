@@ -5,8 +5,8 @@
 namespace keel {
 namespace {
 
-std::vector<optim::Span> everything(nn::ParameterSet& parameters) {
-  std::vector<optim::Span> spans;
+std::vector<nn::ArenaRange> everything(nn::ParameterSet& parameters) {
+  std::vector<nn::ArenaRange> spans;
   for (size_t i = 0; i < parameters.arenas().size(); ++i)
     spans.push_back({.arena = int(i), .begin = 0, .end = parameters.arenas()[i].elements});
   return spans;

@@ -1,5 +1,5 @@
-// Records what a decoder knows about itself: into telemetry.h5, on telemetry steps, what framework/README.md lists beside
-// the arrays of every model (train/run_files_hook.h), all reduced over the whole mesh; and into metrics.jsonl.
+// Records what a decoder knows about itself: into telemetry.h5, on telemetry steps, what framework/README.md lists
+// beside the arrays of every model (train/run_files_hook.h), all reduced over the whole mesh; and into metrics.jsonl.
 #pragma once
 
 #include "framework/parallel/pieces.h"
@@ -44,7 +44,7 @@ class TelemetryHook : public train::Hook {
   train::TelemetryArrays& arrays_;
   train::HeadStatistics heads_;
   train::LayerStatistics matrices_;
-  std::vector<optim::Span> pieces_;
+  std::vector<nn::ArenaRange> pieces_;
   int64_t layers_;
   bool rounded_;  // whether products read bf16
   std::vector<Gains> gains_;

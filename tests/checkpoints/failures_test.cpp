@@ -43,7 +43,7 @@ TEST_F(Failures, NotFinite) {
   for (float bad : {NAN, -INFINITY}) {
     state.fill();
     // The first element of what the last rank updates: of a weight, and of a second moment.
-    const optim::Span& span = state.optimizer->spans().front();
+    const nn::ArenaRange& span = state.optimizer->spans().front();
     float* weight = state.parameters.arenas()[size_t(span.arena)].master.as<float>() + span.begin;
     for (auto [value, group] :
          {std::pair(weight, "parameters/"), {state.optimizer->moment2(0).as<float>(), "moment2/"}}) {

@@ -128,7 +128,7 @@ class State {
         const int64_t place = parameter.offset_elements + local;
         if (stale_too) f(arena[place], expected_value(TensorKind::weight, name, logical));
         for (size_t i = 0; i < optimizer->spans().size(); ++i) {
-          const optim::Span& span = optimizer->spans()[i];
+          const nn::ArenaRange& span = optimizer->spans()[i];
           if (span.arena != parameter.arena || place < span.begin || place >= span.end) continue;
           if (!stale_too) f(arena[place], expected_value(TensorKind::weight, name, logical));
           f(optimizer->moment1(i).as<float>()[place - span.begin], expected_value(TensorKind::moment1, name, logical));

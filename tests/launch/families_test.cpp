@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/io/files.h"
+#include "framework/optim/adamw.h"
 #include "launch/convert/imported_weights.h"
 #include "tests/models/decoder/compare_gradient.h"
 #include "tests/models/decoder/decoder_case.h"
@@ -133,7 +134,7 @@ TEST_P(Training, TwentyStepsAreTheOriginals) {
   const json& training = family.expected["training"];
   const json& options = training["adamw"];
   nn::ParameterSet& parameters = family.run.decoder.parameters();
-  std::vector<optim::Span> spans;
+  std::vector<nn::ArenaRange> spans;
   for (size_t i = 0; i < parameters.arenas().size(); ++i)
     spans.push_back({.arena = int(i), .begin = 0, .end = parameters.arenas()[i].elements});
   optim::Adamw optimizer(parameters, spans, {options["beta1"], options["beta2"], options["eps"]});

@@ -107,7 +107,7 @@ class WeightingTest : public ::testing::TestWithParam<Weighting> {
 
   // Every element that this rank updates, times `scale`; padding is 0.
   void expect_applied(double scale) {
-    const optim::Span all{0, 0, model.parameters().arenas()[0].elements};
+    const nn::ArenaRange all{0, 0, model.parameters().arenas()[0].elements};
     std::vector<double> expected(size_t(all.size()));
     const nn::Parameter& sharded = model.parameters().at("sharded");
     for (int64_t i = 0; i < sharded.local.elements(); ++i)
@@ -115,7 +115,7 @@ class WeightingTest : public ::testing::TestWithParam<Weighting> {
     expected[size_t(model.parameters().at("replicated").offset_elements)] = scale * Given::kReplicated;
     const parallel::DataParallel reducer(model.parameters(), mesh, GetParam().zero);
     std::vector<double> own;
-    for (const optim::Span& span : reducer.update_spans())
+    for (const nn::ArenaRange& span : reducer.update_spans())
       own.insert(own.end(), expected.begin() + span.begin, expected.begin() + span.end);
     ASSERT_EQ(applied.size(), own.size());
     for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(applied[i], own[i], 1e-5 * std::abs(own[i])) << i;
