@@ -4,13 +4,17 @@
 
 namespace keel::checkpoints {
 
-std::string path_of(TensorKind kind, const std::string& parameter) {
-  constexpr const char* kGroups[] = {"parameters/", "moment1/", "moment2/"};
-  return kGroups[int(kind)] + parameter;
+const char* group_of(TensorKind kind) {
+  constexpr const char* kGroups[] = {"parameters", "moment1", "moment2"};
+  return kGroups[int(kind)];
 }
 
-std::string checksums_of(TensorKind kind, const std::string& parameter) {
-  return "checksums/" + path_of(kind, parameter);
+std::string path_of(TensorKind kind, const std::string& parameter) {
+  return fmt::format("{}/{}", group_of(kind), parameter);
+}
+
+std::string checksums_of(const std::string& path) {
+  return "checksums/" + path;
 }
 
 Tiling::Tiling(const Shape& shape, int64_t tile_elements) : rows_(shape[0]) {

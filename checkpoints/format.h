@@ -15,8 +15,10 @@ constexpr int64_t kTileElements = int64_t(1) << 18;  // 1 MiB of fp32
 
 // The three logical tensors of a parameter.
 enum class TensorKind { weight, moment1, moment2 };
-std::string path_of(TensorKind kind, const std::string& parameter);       // "parameters/blocks.0.mlp.up.weight"
-std::string checksums_of(TensorKind kind, const std::string& parameter);  // "checksums/parameters/..."
+constexpr TensorKind kTensorKinds[] = {TensorKind::weight, TensorKind::moment1, TensorKind::moment2};
+const char* group_of(TensorKind kind);                               // "parameters"
+std::string path_of(TensorKind kind, const std::string& parameter);  // "parameters/blocks.0.mlp.up.weight"
+std::string checksums_of(const std::string& path);                   // "checksums/parameters/..."
 
 // Tiles are groups of whole rows (of the outermost dim), about kTileElements each and at least one row. A tensor
 // without elements is an internal error: no model has one.

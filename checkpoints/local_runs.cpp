@@ -23,17 +23,18 @@ std::vector<Run> in_order(std::vector<Run> runs) {
   return runs;
 }
 
-std::vector<Run> runs_in_spans(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind) {
+std::vector<Run> runs_in_spans(const LocalTensors& tensors, const LogicalTensor& tensor) {
   std::vector<Run> runs;
+  const nn::Parameter& parameter = *tensor.parameter;
   const optim::Adamw& optimizer = *tensors.optimizer;
   for (size_t i = 0; i < optimizer.spans().size(); ++i) {
     const nn::ArenaRange& span = optimizer.spans()[i];
     const int64_t offset = parameter.offset_elements;
     const int64_t begin = std::max(span.begin, offset), end = std::min(span.end, offset + parameter.local.elements());
     if (span.arena != parameter.arena || begin >= end) continue;
-    float* data = kind == TensorKind::weight    ? parameter.master.as<float>() + (begin - offset)
-                  : kind == TensorKind::moment1 ? optimizer.moment1(i).as<float>() + (begin - span.begin)
-                                                : optimizer.moment2(i).as<float>() + (begin - span.begin);
+    float* data = tensor.kind == TensorKind::weight    ? parameter.master.as<float>() + (begin - offset)
+                  : tensor.kind == TensorKind::moment1 ? optimizer.moment1(i).as<float>() + (begin - span.begin)
+                                                       : optimizer.moment2(i).as<float>() + (begin - span.begin);
     append(runs, parameter, begin - offset, end - offset, data);
   }
   return runs;
@@ -49,13 +50,20 @@ std::vector<Run> whole_shard(const nn::Parameter& parameter) {
 
 std::vector<TensorKind> LocalTensors::kinds() const {
   if (!optimizer || weights_only) return {TensorKind::weight};
-  return {TensorKind::weight, TensorKind::moment1, TensorKind::moment2};
+  return {std::begin(kTensorKinds), std::end(kTensorKinds)};
 }
 
-std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind) {
-  if (tensors.snapshot) return tensors.snapshot->runs(parameter, kind);
-  if (!parameter.first_replica() || tensors.data_replica) return {};
-  return tensors.optimizer ? in_order(runs_in_spans(tensors, parameter, kind)) : whole_shard(parameter);
+std::vector<LogicalTensor> tensors_of(const LocalTensors& tensors) {
+  std::vector<LogicalTensor> all;
+  for (const nn::Parameter& parameter : tensors.parameters.all())
+    for (TensorKind kind : tensors.kinds()) all.push_back({&parameter, kind});
+  return all;
+}
+
+std::vector<Run> runs_to_write(const LocalTensors& tensors, const LogicalTensor& tensor) {
+  if (tensors.snapshot) return tensors.snapshot->runs(tensor);
+  if (!tensor.parameter->first_replica() || tensors.data_replica) return {};
+  return tensors.optimizer ? in_order(runs_in_spans(tensors, tensor)) : whole_shard(*tensor.parameter);
 }
 
 // Rows of a shard that is cut along its columns lie side by side here: they are copied as one.
@@ -73,24 +81,22 @@ void Snapshot::plan(const LocalTensors& tensors) {
   runs_.clear();
   pieces_.clear();
   memory_ = {};
-  kinds_ = tensors.kinds();
+  tensors_ = tensors_of(tensors);
   int64_t elements = 0;
-  for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (TensorKind kind : kinds_)
-      for (const Run& run : runs_[{&parameter, kind}] = runs_to_write(tensors, parameter, kind)) {
-        add(run.data, elements, run.count);
-        elements += run.count;
-      }
+  for (const LogicalTensor& tensor : tensors_)
+    for (const Run& run : runs_[tensor] = runs_to_write(tensors, tensor)) {
+      add(run.data, elements, run.count);
+      elements += run.count;
+    }
   const Device device = tensors.parameters.device();
   memory_ = Buffer::pinned(elements * int64_t(sizeof(float)), device);
   auto* next = reinterpret_cast<float*>(memory_.data());
-  for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (TensorKind kind : kinds_)
-      for (Run& run : runs_[{&parameter, kind}]) next = (run.data = next) + run.count;
+  for (const LogicalTensor& tensor : tensors_)
+    for (Run& run : runs_[tensor]) next = (run.data = next) + run.count;
 }
 
 void Snapshot::take(const LocalTensors& tensors) {
-  if (kinds_ != tensors.kinds()) plan(tensors);
+  if (tensors_ != tensors_of(tensors)) plan(tensors);
   const Device device = tensors.parameters.device();
   const Stream stream(device);  // the step's own has come to its end
   const auto copy_piece = [&](const Piece& piece) {
@@ -106,14 +112,14 @@ void Snapshot::take(const LocalTensors& tensors) {
   stream.synchronize();
 }
 
-const std::vector<Run>& Snapshot::runs(const nn::Parameter& parameter, TensorKind kind) const {
-  const auto found = runs_.find({&parameter, kind});
-  require(found != runs_.end(), "{} was not copied before it was to be written", parameter.spec.name);
+const std::vector<Run>& Snapshot::runs(const LogicalTensor& tensor) const {
+  const auto found = runs_.find(tensor);
+  require(found != runs_.end(), "{} was not copied before it was to be written", tensor.path());
   return found->second;
 }
 
-std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind) {
-  return kind == TensorKind::weight ? whole_shard(parameter) : in_order(runs_in_spans(tensors, parameter, kind));
+std::vector<Run> runs_to_read(const LocalTensors& tensors, const LogicalTensor& tensor) {
+  return tensor.kind == TensorKind::weight ? whole_shard(*tensor.parameter) : in_order(runs_in_spans(tensors, tensor));
 }
 
 }  // namespace keel::checkpoints

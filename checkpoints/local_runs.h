@@ -1,6 +1,7 @@
 // Which elements of the logical tensors this rank holds, and where.
 #pragma once
 
+#include <compare>
 #include <map>
 #include <vector>
 
@@ -17,6 +18,16 @@ struct Run {
   int64_t end() const { return logical + count; }
 };
 
+// One of the three logical tensors of a parameter.
+struct LogicalTensor {
+  const nn::Parameter* parameter = nullptr;
+  TensorKind kind = TensorKind::weight;
+  auto operator<=>(const LogicalTensor&) const = default;
+  const Shape& shape() const { return parameter->spec.shape; }
+  std::string path() const { return path_of(kind, parameter->spec.name); }
+  std::string checksums() const { return checksums_of(path()); }
+};
+
 class Snapshot;
 
 // The state's tensors on this rank.
@@ -29,16 +40,18 @@ struct LocalTensors {
 
   std::vector<TensorKind> kinds() const;
 };
+std::vector<LogicalTensor> tensors_of(const LocalTensors& tensors);
 
 // What this rank writes of a tensor: each logical element is written by exactly one rank of the world. In order.
-std::vector<Run> runs_to_write(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind);
+std::vector<Run> runs_to_write(const LocalTensors& tensors, const LogicalTensor& tensor);
+
 // A copy of all that this rank writes, so that training can go on while it is written. Its memory is kept from one copy
 // to the next.
 class Snapshot {
  public:
   // The same parameters each time.
   void take(const LocalTensors& tensors);
-  const std::vector<Run>& runs(const nn::Parameter& parameter, TensorKind kind) const;
+  const std::vector<Run>& runs(const LogicalTensor& tensor) const;
 
  private:
   // Elements [to, to + count) of memory_.
@@ -49,14 +62,13 @@ class Snapshot {
   void plan(const LocalTensors& tensors);
   void add(const float* from, int64_t to, int64_t count);
 
-  using Key = std::pair<const nn::Parameter*, TensorKind>;
-  std::vector<TensorKind> kinds_;  // that are planned
-  std::map<Key, std::vector<Run>> runs_;
+  std::vector<LogicalTensor> tensors_;  // that are planned
+  std::map<LogicalTensor, std::vector<Run>> runs_;
   std::vector<Piece> pieces_;
   Buffer memory_;
 };
 
 // What this rank wants to read: weights of its whole shard, moments of the spans that it updates. In order.
-std::vector<Run> runs_to_read(const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind);
+std::vector<Run> runs_to_read(const LocalTensors& tensors, const LogicalTensor& tensor);
 
 }  // namespace keel::checkpoints

@@ -29,7 +29,7 @@ class TensorReader {
   TensorReader(const io::File& file, const std::string& path, int64_t tile_elements)
       : name_(file.name() + ": " + path),
         values_(file.open_dataset(path)),
-        checksums_(file.open_dataset("checksums/" + path).read_all<uint32_t>()),
+        checksums_(file.open_dataset(checksums_of(path)).read_all<uint32_t>()),
         shape_(shape_of(values_.dims(), name_)),
         tiling_(shape_, tile_elements) {
     if (int64_t(checksums_.size()) != tiling_.tiles())
@@ -39,9 +39,7 @@ class TensorReader {
   const Shape& shape() const { return shape_; }
   const Tiling& tiling() const { return tiling_; }
   const std::vector<float>& tile(int64_t index) {
-    io::Slab slab{std::vector<uint64_t>(values_.dims().size(), 0), values_.dims()};
-    slab.offset[0] = uint64_t(tiling_.first_row(index));
-    slab.count[0] = uint64_t(tiling_.rows(index));
+    const io::Slab slab = slab_of(shape_, tiling_, index);
     buffer_.resize(size_t(tiling_.elements(index)));
     values_.read<float>(buffer_, slab);
     if (io::crc32c(std::as_bytes(std::span(buffer_))) != checksums_[size_t(index)])
@@ -104,14 +102,14 @@ RunState read_state(const io::File& file) {
   state.qk_norm = file.read_text("run/qk_norm");
   state.hooks = file.read_text("run/hooks");
   state.probe = read_probe(file);
-  state.weights_only = !file.has("moment1");
+  state.weights_only = !file.has(group_of(TensorKind::moment1));
   return state;
 }
 
 void check_names(const io::File& file, const LocalTensors& tensors, const std::string& qk_norm) {
   std::map<std::string, std::vector<uint64_t>> stored;
-  for (const std::string& name : file.open_group("parameters").names())
-    stored[name] = file.open_dataset("parameters/" + name).dims();
+  for (const std::string& name : file.open_group(group_of(TensorKind::weight)).names())
+    stored[name] = file.open_dataset(path_of(TensorKind::weight, name)).dims();
   std::vector<std::string> wrong;
   for (const nn::Parameter& parameter : tensors.parameters.all()) {
     const std::string& name = parameter.spec.name;
@@ -120,7 +118,7 @@ void check_names(const io::File& file, const LocalTensors& tensors, const std::s
       wrong.push_back(name + " is missing");
       continue;
     }
-    const std::vector<uint64_t> wanted(parameter.spec.shape.sizes().begin(), parameter.spec.shape.sizes().end());
+    const std::vector<uint64_t> wanted = dims_of(parameter.spec.shape);
     if (found->second != wanted)
       wrong.push_back(fmt::format("{} is {} there and {} here", name, text_of(found->second), text_of(wanted)));
     stored.erase(found);
@@ -129,18 +127,17 @@ void check_names(const io::File& file, const LocalTensors& tensors, const std::s
   const std::string there = file.read_text("run/qk_norm");
   if (there != qk_norm) wrong.push_back(fmt::format("QK-Norm is \"{}\" there and \"{}\" here", there, qk_norm));
   if (!wrong.empty()) throw input_error("{} does not fit this model: {}", file.name(), fmt::join(wrong, "; "));
-  if (tensors.optimizer && !file.has("moment1"))
+  if (tensors.optimizer && !file.has(group_of(TensorKind::moment1)))
     throw input_error("{} holds weights only: there are no optimizer moments to go on with", file.name());
 }
 
-void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Parameter& parameter, TensorKind kind,
+void read_tensor(const io::File& file, const LocalTensors& tensors, const LogicalTensor& tensor,
                  int64_t tile_elements) {
-  const std::vector<Run> runs = runs_to_read(tensors, parameter, kind);
+  const std::vector<Run> runs = runs_to_read(tensors, tensor);
   if (runs.empty()) return;
-  const std::string path = path_of(kind, parameter.spec.name);
-  TensorReader reader(file, path, tile_elements);
-  if (reader.shape() != parameter.spec.shape)
-    throw input_error("{}: {} is {} there and {} here", file.name(), path, reader.shape(), parameter.spec.shape);
+  TensorReader reader(file, tensor.path(), tile_elements);
+  if (reader.shape() != tensor.shape())
+    throw input_error("{}: {} is {} there and {} here", file.name(), tensor.path(), reader.shape(), tensor.shape());
   size_t next = 0;
   for (int64_t index = 0; index < reader.tiling().tiles() && next < runs.size(); ++index) {
     const int64_t begin = reader.tiling().begin(index), end = begin + reader.tiling().elements(index);
@@ -149,7 +146,7 @@ void read_tensor(const io::File& file, const LocalTensors& tensors, const nn::Pa
     for (size_t i = next; i < runs.size() && runs[i].logical < end; ++i) {
       const int64_t first = std::max(begin, runs[i].logical), last = std::min(end, runs[i].end());
       const Shape shape = {last - first};
-      copy(Tensor(runs[i].data + (first - runs[i].logical), shape, DType::f32, parameter.master.device()),
+      copy(Tensor(runs[i].data + (first - runs[i].logical), shape, DType::f32, tensor.parameter->master.device()),
            ConstTensor(values.data() + (first - begin), shape, DType::f32));
     }
     while (next < runs.size() && runs[next].end() <= end) ++next;
@@ -163,8 +160,8 @@ Contents read_contents(io::IoThread& io, const std::string& path, double limit_s
     const auto [file, parts] = open_checked(context, path);
     Contents contents{read_state(file), {}, int64_t(parts.size()), int64_t(std::filesystem::file_size(path))};
     for (const std::string& part : parts) contents.bytes += int64_t(std::filesystem::file_size(part));
-    for (const std::string& name : file.open_group("parameters").names())
-      contents.parameters.push_back({name, file.open_dataset("parameters/" + name).dims()});
+    for (const std::string& name : file.open_group(group_of(TensorKind::weight)).names())
+      contents.parameters.push_back({name, file.open_dataset(path_of(TensorKind::weight, name)).dims()});
     return contents;
   });
 }
@@ -175,8 +172,7 @@ void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors&
     const io::File file = open_checked(context, path).file;
     check_names(file, tensors, qk_norm);
     const int64_t tile_elements = tile_elements_of(file);
-    for (const nn::Parameter& parameter : tensors.parameters.all())
-      for (TensorKind kind : tensors.kinds()) read_tensor(file, tensors, parameter, kind, tile_elements);
+    for (const LogicalTensor& tensor : tensors_of(tensors)) read_tensor(file, tensors, tensor, tile_elements);
   });
 }
 
@@ -203,10 +199,9 @@ void verify_tensors(io::IoThread& io, const std::string& path, const std::functi
     const io::File file = open_checked(context, path).file;
     const int64_t tile_elements = tile_elements_of(file);
     std::vector<std::string> tensors;
-    for (const char* group : {"parameters", "moment1", "moment2"})
-      if (file.has(group))
-        for (const std::string& name : file.open_group(group).names())
-          tensors.push_back(std::string(group) + "/" + name);
+    for (TensorKind kind : kTensorKinds)
+      if (file.has(group_of(kind)))
+        for (const std::string& name : file.open_group(group_of(kind)).names()) tensors.push_back(path_of(kind, name));
     int64_t number = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       TensorReader reader(file, tensors[i], tile_elements);

@@ -5,7 +5,6 @@
 #include "framework/io/crc32c.h"
 
 namespace keel::checkpoints {
-namespace {
 
 std::vector<uint64_t> dims_of(const Shape& shape) {
   return {shape.sizes().begin(), shape.sizes().end()};
@@ -16,15 +15,6 @@ io::Slab slab_of(const Shape& shape, const Tiling& tiling, int64_t tile) {
   slab.offset[0] = uint64_t(tiling.first_row(tile));
   slab.count[0] = uint64_t(tiling.rows(tile));
   return slab;
-}
-
-}  // namespace
-
-std::vector<LogicalTensor> tensors_of(const LocalTensors& tensors) {
-  std::vector<LogicalTensor> all;
-  for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (TensorKind kind : tensors.kinds()) all.push_back({&parameter, kind});
-  return all;
 }
 
 void write_format(io::File& file, int64_t tile_elements) {
@@ -64,7 +54,7 @@ std::vector<ByteRange> create_tensors(io::File& file, const std::vector<LogicalT
 }
 
 void TensorFile::write(const FilledTile& filled) {
-  const LogicalTensor tensor{filled.tile.parameter, filled.tile.kind};
+  const LogicalTensor& tensor = filled.tile.tensor;
   const std::string name = tensor.path();
   for (float value : filled.values)
     if (!std::isfinite(value))

@@ -13,15 +13,9 @@
 
 namespace keel::checkpoints {
 
-// One of the three logical tensors of a parameter.
-struct LogicalTensor {
-  const nn::Parameter* parameter = nullptr;
-  TensorKind kind = TensorKind::weight;
-  const Shape& shape() const { return parameter->spec.shape; }
-  std::string path() const { return path_of(kind, parameter->spec.name); }
-  std::string checksums() const { return checksums_of(kind, parameter->spec.name); }
-};
-std::vector<LogicalTensor> tensors_of(const LocalTensors& tensors);
+std::vector<uint64_t> dims_of(const Shape& shape);
+// Where a tile lies in its tensor's dataset.
+io::Slab slab_of(const Shape& shape, const Tiling& tiling, int64_t tile);
 
 // Every file of a checkpoint has these.
 void write_format(io::File& file, int64_t tile_elements);

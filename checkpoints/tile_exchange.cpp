@@ -21,10 +21,9 @@ TileExchange::TileExchange(comm::Communicator& world, int writers, const LocalTe
       tensors_(tensors),
       tile_elements_(tile_elements),
       per_round_(kTilesOfAWriter * writers) {
-  for (const nn::Parameter& parameter : tensors.parameters.all())
-    for (TensorKind kind : tensors.kinds())
-      for (int64_t i = 0; i < Tiling(parameter.spec.shape, tile_elements).tiles(); ++i)
-        tiles_.push_back({&parameter, kind, i, int64_t(tiles_.size())});
+  for (const LogicalTensor& tensor : tensors_of(tensors))
+    for (int64_t i = 0; i < Tiling(tensor.shape(), tile_elements).tiles(); ++i)
+      tiles_.push_back({tensor, i, int64_t(tiles_.size())});
 }
 
 int64_t TileExchange::rounds() const {
@@ -32,15 +31,13 @@ int64_t TileExchange::rounds() const {
 }
 
 const std::vector<Run>& TileExchange::runs_of(const Tile& tile) {
-  if (runs_parameter_ != tile.parameter || runs_kind_ != tile.kind)
-    runs_ = runs_to_write(tensors_, *tile.parameter, tile.kind);
-  runs_parameter_ = tile.parameter;
-  runs_kind_ = tile.kind;
+  if (runs_tensor_ != tile.tensor) runs_ = runs_to_write(tensors_, tile.tensor);
+  runs_tensor_ = tile.tensor;
   return runs_;
 }
 
 void TileExchange::add_pieces(const Tile& tile, Pieces& pieces) {
-  const Tiling tiling(tile.parameter->spec.shape, tile_elements_);
+  const Tiling tiling(tile.tensor.shape(), tile_elements_);
   const int64_t begin = tiling.begin(tile.index), end = begin + tiling.elements(tile.index);
   const std::vector<Run>& runs = runs_of(tile);
   auto run = std::lower_bound(runs.begin(), runs.end(), begin, [](const Run& r, int64_t at) { return r.end() <= at; });
@@ -60,13 +57,13 @@ std::vector<FilledTile> TileExchange::round(int64_t round) {
     const int64_t writer = tile.number % writers_;
     add_pieces(tile, to[size_t(writer)]);
     if (writer != world_.rank()) continue;
-    const Tiling tiling(tile.parameter->spec.shape, tile_elements_);
+    const Tiling tiling(tile.tensor.shape(), tile_elements_);
     filled.push_back({tile, std::vector<float>(size_t(tiling.elements(tile.index)))});
   }
   for (const Pieces& pieces : exchange(to)) place(filled, pieces);
   for (const FilledTile& one : filled)
-    require(one.covered == int64_t(one.values.size()), "{}: tile {} got {} of {} elements",
-            path_of(one.tile.kind, one.tile.parameter->spec.name), one.tile.index, one.covered, one.values.size());
+    require(one.covered == int64_t(one.values.size()), "{}: tile {} got {} of {} elements", one.tile.tensor.path(),
+            one.tile.index, one.covered, one.values.size());
   return filled;
 }
 

@@ -8,8 +8,7 @@ namespace keel::checkpoints {
 
 // One tile of one tensor, numbered through the whole file; rank `number % writers` writes it.
 struct Tile {
-  const nn::Parameter* parameter = nullptr;
-  TensorKind kind = TensorKind::weight;
+  LogicalTensor tensor;
   int64_t index = 0;  // within its tensor
   int64_t number = 0;
 };
@@ -50,8 +49,7 @@ class TileExchange {
   int64_t tile_elements_, per_round_;
   std::vector<Tile> tiles_;
   // The runs of the tensor last asked for: tiles come tensor by tensor.
-  const nn::Parameter* runs_parameter_ = nullptr;
-  TensorKind runs_kind_ = TensorKind::weight;
+  LogicalTensor runs_tensor_;
   std::vector<Run> runs_;
 };
 

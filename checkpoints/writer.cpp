@@ -55,7 +55,7 @@ class Save {
   const WriteOptions& options_;
   std::string linking_temporary_;
   std::vector<PartFile> parts_;  // the checkpoint itself where nothing is linked
-  std::map<std::string, size_t> part_of_;
+  std::map<LogicalTensor, size_t> part_of_;
 };
 
 Save::Save(comm::Communicator& world, io::IoThread& io, const LocalTensors& tensors, const RunState& state,
@@ -68,7 +68,7 @@ Save::Save(comm::Communicator& world, io::IoThread& io, const LocalTensors& tens
     const int64_t number = int64_t(parts_.size());
     const std::string own =
         linked() ? (path.parent_path() / part_name(path.filename(), number)).string() : options.path;
-    for (const LogicalTensor& tensor : some) part_of_[tensor.path()] = parts_.size();
+    for (const LogicalTensor& tensor : some) part_of_[tensor] = parts_.size();
     parts_.push_back({own, own + ".writing", std::move(some), {}, nullptr});
   }
 }
@@ -141,8 +141,7 @@ void Save::write_tiles() {
   for (int64_t round = 0; round < exchange.rounds(); ++round) {
     together(world_, [&] { filled = exchange.round(round); });
     on_writers("writing to " + options_.path, [&](io::IoContext&) {
-      for (const FilledTile& tile : filled)
-        parts_[part_of_.at(LogicalTensor{tile.tile.parameter, tile.tile.kind}.path())].open->write(tile);
+      for (const FilledTile& tile : filled) parts_[part_of_.at(tile.tile.tensor)].open->write(tile);
     });
   }
 }

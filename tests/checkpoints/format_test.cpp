@@ -51,7 +51,7 @@ TEST(Format, LargeTensor) {
 
 TEST(Format, Paths) {
   EXPECT_EQ(path_of(TensorKind::moment2, "a.b"), "moment2/a.b");
-  EXPECT_EQ(checksums_of(TensorKind::weight, "a.b"), "checksums/parameters/a.b");
+  EXPECT_EQ(checksums_of(path_of(TensorKind::weight, "a.b")), "checksums/parameters/a.b");
 }
 
 }  // namespace
