@@ -47,7 +47,7 @@ ops::AttentionInputs Attention::heads_of(const Saved& saved, const Inputs& in) c
           .first_key = in.positions.first_key};
 }
 
-void Attention::forward_heads(Tensor x, const Inputs& in, Saved& saved, Context& context) const {
+void Attention::forward_heads(ConstTensor x, const Inputs& in, Saved& saved, Context& context) const {
   const AttentionTelemetry& telemetry = in.telemetry;
   const int64_t B = in.batch.sequences, T = in.batch.length, n = B * T, d = spec.head_dim;
   saved.x = x;
@@ -58,7 +58,7 @@ void Attention::forward_heads(Tensor x, const Inputs& in, Saved& saved, Context&
   saved.out = context.saved.take({n, heads() * d}, context.activation);
   saved.log_sum_exp = context.saved.take({B, heads(), T}, DType::f32);
 
-  qkv.forward(saved.qkv, x, context);
+  qkv.forward(saved.qkv, x);
   if (telemetry.q_squares.defined())
     ops::qk_add_mean_squares(telemetry.q_squares, telemetry.k_squares, saved.qkv, qk_norm.pass());
   qk_norm.forward({saved.q, saved.k}, {saved.qkv, in.positions}, saved.qk_norm, context);
@@ -74,7 +74,7 @@ void Attention::forward_heads(Tensor x, const Inputs& in, Saved& saved, Context&
       heads_of(saved, in), wanted);
 }
 
-void Attention::forward(Tensor y, Tensor x, const Inputs& in, Saved& saved, Context& context) const {
+void Attention::forward(Tensor y, ConstTensor x, const Inputs& in, Saved& saved, Context& context) const {
   forward_heads(x, in, saved, context);
   output.forward(y, saved.out, context);
 }
@@ -90,7 +90,7 @@ void Attention::observe_gains(const ops::HeadGains& gains, double bound_factor) 
                           .factor = float(bound_factor)});
 }
 
-void Attention::backward(Tensor dx, Tensor dy, const Inputs& in, const Saved& saved, Context& context) const {
+void Attention::backward(Tensor dx, ConstTensor dy, const Inputs& in, const Saved& saved, Context& context) const {
   const int64_t B = in.batch.sequences, T = in.batch.length, n = B * T;
   const int64_t d = spec.head_dim, H = heads(), G = kv_heads();
   auto scope = context.scratch.scope();
@@ -100,7 +100,7 @@ void Attention::backward(Tensor dx, Tensor dy, const Inputs& in, const Saved& sa
   Tensor dk = context.scratch.take({n, G, d}, context.activation);
   Tensor d_scale = context.scratch.take({H}, DType::f32);
 
-  output.backward(d_out, dy, saved.out, context);
+  output.backward(d_out, dy, saved.out);
   ops::fill(d_scale, 0);
   Tensor dv = d_qkv.reshaped({B, T, H + 2 * G, d}).slice(2, H + G, H + 2 * G);
   ops::attention_backward({dq.reshaped({B, T, H, d}), dk.reshaped({B, T, G, d}), dv, d_scale},

@@ -59,8 +59,8 @@ class Attention {
   Attention(ParameterSet& parameters, const AttentionSpec& spec);
 
   struct Saved {
-    Tensor x;    // [n, D], what forward took
-    Tensor qkv;  // [n, (H + 2G) d]
+    ConstTensor x;  // [n, D], what forward took
+    Tensor qkv;     // [n, (H + 2G) d]
     QkNorm::Saved qk_norm;
     Tensor q;            // [n, H, d]
     Tensor k;            // [n, G, d]
@@ -79,10 +79,10 @@ class Attention {
   };
 
   // Up to the output product; recomputation stops there.
-  void forward_heads(Tensor x, const Inputs& in, Saved& saved, Context& context) const;
-  void forward(Tensor y, Tensor x, const Inputs& in, Saved& saved, Context& context) const;
+  void forward_heads(ConstTensor x, const Inputs& in, Saved& saved, Context& context) const;
+  void forward(Tensor y, ConstTensor x, const Inputs& in, Saved& saved, Context& context) const;
   // dx is overwritten.
-  void backward(Tensor dx, Tensor dy, const Inputs& in, const Saved& saved, Context& context) const;
+  void backward(Tensor dx, ConstTensor dy, const Inputs& in, const Saved& saved, Context& context) const;
 
   // What bounds the logits of the next forward pass; bound_factor: HeadGainWeights::factor.
   void observe_gains(const ops::HeadGains& gains, double bound_factor) const;

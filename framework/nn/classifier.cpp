@@ -52,7 +52,6 @@ void Classifier::forward_backward(Tensor sums, Tensor dx, const Inputs& in, cons
                                   Context& context) const {
   const ops::CrossEntropyOptions options = this->options(loss);
   const int64_t columns = table->local[0], n = in.x.size(0), chunk = chunk_of(context.device, columns);
-  context.group->enter_forward(in.x);
   for (int64_t begin = 0; begin < n; begin += chunk) {
     const int64_t end = std::min(n, begin + chunk);
     auto scope = context.scratch.scope();
@@ -73,11 +72,11 @@ void Classifier::forward_backward(Tensor sums, Tensor dx, const Inputs& in, cons
   if (dx.defined()) context.group->enter_backward(dx);
 }
 
-void Classifier::evaluate(Tensor sums, Tensor x, ConstTensor targets, Context& context) const {
+void Classifier::evaluate(Tensor sums, ConstTensor x, ConstTensor targets, Context& context) const {
   forward_backward(sums, {}, {x, targets, {}}, {}, context);
 }
 
-void Classifier::logits(Tensor logits, Tensor x, Context& context) const {
+void Classifier::logits(Tensor logits, ConstTensor x, Context& context) const {
   ops::linear_forward(logits, x, packed_);
   auto scope = context.scratch.scope();
   const Statistics statistics(x.size(0), context.scratch);

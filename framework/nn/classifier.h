@@ -35,16 +35,16 @@ class Classifier {
 
   // One micro-batch.
   struct Inputs {
-    Tensor x;             // [n, D]
+    ConstTensor x;        // [n, D]
     ConstTensor targets;  // [n] int32
     ConstTensor factor;   // [1] fp32; read with gradients only
   };
   // sums [4] fp64 += those of this micro-batch. With dx [n, D] (the activations' type) also the gradients: dx
   // overwritten, dW accumulated, of `factor` * the sum of the objective.
   void forward_backward(Tensor sums, Tensor dx, const Inputs& in, const LossOptions& options, Context& context) const;
-  void evaluate(Tensor sums, Tensor x, ConstTensor targets, Context& context) const;
+  void evaluate(Tensor sums, ConstTensor x, ConstTensor targets, Context& context) const;
   // logits [n, this rank's columns] fp32, soft-capped; for generation.
-  void logits(Tensor logits, Tensor x, Context& context) const;
+  void logits(Tensor logits, ConstTensor x, Context& context) const;
 
   const ClassifierSpec spec;
   Parameter* table;

@@ -32,20 +32,20 @@ void FeedForward::refresh() {
   down.refresh();
 }
 
-void FeedForward::forward(Tensor y, Tensor x, Saved& saved, Context& context) const {
+void FeedForward::forward(Tensor y, ConstTensor x, Saved& saved, Context& context) const {
   auto scope = context.scratch.scope();
   saved.h = context.saved.take_rows(x.size(0), in.outputs(), context.activation);
   Tensor a = context.scratch.take_rows(x.size(0), width(), context.activation);
-  in.forward(saved.h, x, context);
+  in.forward(saved.h, x);
   ops::activation_forward(a, saved.h, spec.activation);
   down.forward(y, a, context);
 }
 
 // The activation's backward makes a again, in da's place, so that a need not be kept.
-void FeedForward::backward(Tensor dx, Tensor dy, Tensor x, Saved& saved, Context& context) const {
+void FeedForward::backward(Tensor dx, ConstTensor dy, ConstTensor x, Saved& saved, Context& context) const {
   auto scope = context.scratch.scope();
   Tensor da = context.scratch.take_rows(x.size(0), width(), context.activation), a = da, dh = saved.h;
-  down.backward_input(da, dy, context);
+  down.backward_input(da, dy);
   ops::activation_backward(dh, a, da, saved.h, spec.activation);
   down.backward_weight(dy, a);
   in.backward(dx, dh, x, context);

@@ -26,9 +26,9 @@ class FeedForward {
   };
 
   void refresh();
-  void forward(Tensor y, Tensor x, Saved& saved, Context& context) const;
+  void forward(Tensor y, ConstTensor x, Saved& saved, Context& context) const;
   // Uses up what forward kept: dh lies where h lay.
-  void backward(Tensor dx, Tensor dy, Tensor x, Saved& saved, Context& context) const;
+  void backward(Tensor dx, ConstTensor dy, ConstTensor x, Saved& saved, Context& context) const;
 
   int64_t width() const { return down.weight->local[1]; }
   int64_t packed_bytes() const { return in.packed_bytes() + down.packed_bytes(); }

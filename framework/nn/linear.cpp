@@ -46,12 +46,7 @@ void Linear::backward_input(Tensor dx, ConstTensor dy) const {
   ops::linear_backward_input(dx, dy, packed_);
 }
 
-void ColumnParallelLinear::forward(Tensor y, Tensor x, Context& context) const {
-  context.group->enter_forward(x);
-  Linear::forward(y, x);
-}
-
-void ColumnParallelLinear::backward(Tensor dx, ConstTensor dy, Tensor x, Context& context) const {
+void ColumnParallelLinear::backward(Tensor dx, ConstTensor dy, ConstTensor x, Context& context) const {
   Linear::backward(dx, dy, x);
   context.group->enter_backward(dx);
 }
@@ -72,14 +67,13 @@ void RowParallelLinear::forward(Tensor y, ConstTensor x, Context& context) const
   if (bias) ops::add_bias(y, bias->compute);
 }
 
-void RowParallelLinear::backward(Tensor dx, Tensor dy, ConstTensor x, Context& context) const {
-  backward_input(dx, dy, context);
+void RowParallelLinear::backward(Tensor dx, ConstTensor dy, ConstTensor x) const {
+  backward_input(dx, dy);
   backward_weight(dy, x);
 }
 
-void RowParallelLinear::backward_input(Tensor dx, Tensor dy, Context& context) const {
+void RowParallelLinear::backward_input(Tensor dx, ConstTensor dy) const {
   if (bias) ops::linear_backward_bias(bias->gradient, dy);
-  context.group->leave_backward(dy);
   product_.backward_input(dx, dy);
 }
 

@@ -39,15 +39,13 @@ class Linear {
   ops::PackedWeight packed_;
 };
 
-// Over a tensor group (Shoeybi et al. 2019). Column-parallel: each rank holds some rows of W and makes those outputs,
-// so x must enter the group. The bias is cut like the outputs.
+// Over a tensor group (Shoeybi et al. 2019). Column-parallel: each rank holds some rows of W and makes those outputs, y
+// [n, N of this rank], and all of them give x its gradient. The bias is cut like the outputs.
 class ColumnParallelLinear : public Linear {
  public:
   using Linear::Linear;
-  // y [n, N of this rank] from x [n, K].
-  void forward(Tensor y, Tensor x, Context& context) const;
-  // dx [n, K] is overwritten; x as forward was given it.
-  void backward(Tensor dx, ConstTensor dy, Tensor x, Context& context) const;
+  // dx [n, K] is overwritten; x is forward's.
+  void backward(Tensor dx, ConstTensor dy, ConstTensor x, Context& context) const;
 };
 
 // Row-parallel: each rank holds some columns of W, so y is a part of a sum until it leaves the group; then comes the
@@ -60,9 +58,9 @@ class RowParallelLinear {
   int64_t packed_bytes() const { return product_.packed_bytes(); }
   // y [n, N] from x [n, K of this rank]; backward overwrites dx.
   void forward(Tensor y, ConstTensor x, Context& context) const;
-  void backward(Tensor dx, Tensor dy, ConstTensor x, Context& context) const;
+  void backward(Tensor dx, ConstTensor dy, ConstTensor x) const;
   // Its two halves, in this order, for callers that have x only after dx.
-  void backward_input(Tensor dx, Tensor dy, Context& context) const;
+  void backward_input(Tensor dx, ConstTensor dy) const;
   void backward_weight(ConstTensor dy, ConstTensor x) const;
 
   Parameter* weight;

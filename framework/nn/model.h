@@ -8,7 +8,7 @@
 
 namespace keel::nn {
 
-// Token ids of one micro-batch, as a decoder takes them. Each [B, T] int32.
+// Token ids of one micro-batch: what every model here is fed. Each [B, T] int32.
 struct TokenBatch {
   ConstTensor tokens;
   ConstTensor targets;    // -1: not counted

@@ -10,12 +10,9 @@ class TensorGroup {
  public:
   virtual ~TensorGroup() = default;
 
-  // Around a sharded part f (Shoeybi et al. 2019): y = leave(f(enter(x))). Forward, enter is the identity and leave the
-  // sum over the ranks; backward the reverse. In place. (With sequence parallel, enter will become an all-gather and
-  // leave a reduce-scatter along the tokens: this is their place.)
-  virtual void enter_forward(Tensor x) = 0;
+  // Around a sharded part f (Shoeybi et al. 2019): y = leave(f(enter(x))). Forward, leave is the sum over the ranks, in
+  // place, and enter the identity; backward the reverse.
   virtual void leave_forward(Tensor y) = 0;
-  virtual void leave_backward(Tensor dy) = 0;
   virtual void enter_backward(Tensor dx) = 0;
 
   // In place, over all ranks of the group.

@@ -10,9 +10,7 @@ class TensorParallel : public nn::TensorGroup {
  public:
   explicit TensorParallel(comm::Communicator& group) : group_(group) {}
 
-  void enter_forward(Tensor) override {}
   void leave_forward(Tensor y) override { sum(y); }
-  void leave_backward(Tensor) override {}
   void enter_backward(Tensor dx) override { sum(dx); }
   void sum(Tensor x) override { group_.all_reduce(x); }
   void maximum(Tensor x) override { group_.all_reduce(x, comm::Reduction::max); }

@@ -130,9 +130,7 @@ TEST_P(SplitVocabulary, GradientIsSoftmaxLessOneHot) {
 
 // A group on paper: what the layer asks it to exchange.
 struct Exchanges : TensorGroup {
-  void enter_forward(Tensor) override {}
   void leave_forward(Tensor) override {}
-  void leave_backward(Tensor) override {}
   void enter_backward(Tensor) override {}
   void sum(Tensor x) override { sums.push_back(x.elements()); }
   void maximum(Tensor x) override { maxima.push_back(x.elements()); }
