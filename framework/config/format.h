@@ -264,14 +264,4 @@ void Fields::add(std::string name, T& value, Field field) {
   entries_.push_back({std::move(name), std::move(field), std::make_unique<ValueOf<T>>(value)});
 }
 
-// One key of a section ahead of the rest, for choosing a preset: peek<Preset>(section, "preset").
-template <class T>
-std::optional<T> peek(const Node& section, std::string_view key) {
-  Node node = section[key];
-  if (node.empty()) return std::nullopt;
-  T value{};
-  Format<T>::read(node, {}, {}, value);
-  return value;
-}
-
 }  // namespace keel::config

@@ -79,12 +79,6 @@ Interleaving::Place Interleaving::operator()(int64_t global) const {
   return {slot.source, global / period() * shares_[slot.source] + slot.before};
 }
 
-int64_t Interleaving::count(int source, int64_t global) const {
-  const auto end = slots_.begin() + global % period();
-  return global / period() * share(source) +
-         std::count_if(slots_.begin(), end, [=](const Slot& slot) { return slot.source == source; });
-}
-
 SampleOrder::SampleOrder(uint64_t seed, std::vector<int64_t> samples, std::span<const double> weights)
     : key_(key_of(seed, "sample order")), samples_(std::move(samples)), interleaving_(weights) {
   require(samples_.size() == weights.size(), "{} sources, but {} weights", samples_.size(), weights.size());

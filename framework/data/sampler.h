@@ -45,8 +45,6 @@ class Interleaving {
 
   int64_t period() const { return int64_t(slots_.size()); }
   int64_t share(int source) const { return shares_[size_t(source)]; }  // samples of the source in a period
-  // Samples of the source among the first `global` ones; for reports, O(period).
-  int64_t count(int source, int64_t global) const;
 
  private:
   struct Slot {
@@ -63,7 +61,6 @@ class SampleOrder {
   SampleOrder(uint64_t seed, std::vector<int64_t> samples, std::span<const double> weights);
 
   SampleId operator()(int64_t global) const;
-  const Interleaving& interleaving() const { return interleaving_; }
 
  private:
   uint64_t key_;

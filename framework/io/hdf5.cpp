@@ -14,7 +14,6 @@ namespace {
 PropertyList file_access(const std::string& path, const FileOptions& options) {
   PropertyList access(H5P_FILE_ACCESS);
   KEEL_HDF5(path, H5Pset_libver_bounds(access.id(), options.oldest_format, H5F_LIBVER_V110));
-  KEEL_HDF5(path, H5Pset_alignment(access.id(), options.aligned_from_bytes, options.alignment_bytes));
   // With open objects inside, closing fails instead of waiting for them and calling that success.
   KEEL_HDF5(path, H5Pset_fclose_degree(access.id(), H5F_CLOSE_SEMI));
   if (!options.lock) KEEL_HDF5(path, H5Pset_file_locking(access.id(), false, true));
@@ -193,18 +192,6 @@ File::~File() {
   } catch (const std::exception& error) {
     log::error("{}", error.what());
   }
-}
-
-void File::flush() {
-  KEEL_HDF5(name(), H5Fflush(id(), H5F_SCOPE_GLOBAL));
-}
-
-uint64_t File::user_block_bytes() const {
-  hid_t list = KEEL_HDF5(name(), H5Fget_create_plist(id()));
-  Handle creation(list, H5Pclose, name());
-  hsize_t bytes = 0;
-  KEEL_HDF5(name(), H5Pget_userblock(list, &bytes));
-  return bytes;
 }
 
 }  // namespace keel::io

@@ -248,10 +248,8 @@ struct FileOptions {
   std::vector<std::pair<std::string, std::string>> mpi_hints = {};
   // Of one call of MPI-IO, which counts bytes in an int: 2 GiB fail.
   uint64_t largest_transfer_bytes = uint64_t(1) << 30;
-  // At the beginning, the caller's: 0, or a power of two >= 512, a multiple of the alignment.
+  // At the beginning, the caller's: 0, or a power of two >= 512.
   uint64_t user_block_bytes = 0;
-  uint64_t alignment_bytes = 1;  // objects of at least `aligned_from_bytes` start at multiples of it
-  uint64_t aligned_from_bytes = 1;
   H5F_libver_t oldest_format = H5F_LIBVER_V18;  // with checksums over metadata
   bool lock = true;  // false: no file lock, whatever HDF5_USE_FILE_LOCKING says; true: as that variable says
 };
@@ -270,8 +268,6 @@ class File : public Location {
   // The last writes happen here, so whoever wrote calls it. Throws what HDF5 has to say, and what the destructors of
   // datasets and groups inside could not; an internal error where one of those is still open.
   void close();
-  void flush();
-  uint64_t user_block_bytes() const;
 
  private:
   using Location::Location;

@@ -104,10 +104,4 @@ void IoThread::check() {
   }
 }
 
-void IoThread::drain() {
-  require(!on_io_thread(), "a job of the I/O thread waits for the jobs of the I/O thread");
-  std::unique_lock lock(mutex_);
-  room_.wait(lock, [&] { return pending_jobs_ == 0; });
-}
-
 }  // namespace keel::io

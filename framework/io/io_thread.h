@@ -47,12 +47,10 @@ class Future {
     failure_->taken = true;
     return value_.get();
   }
-  void wait() const { value_.wait(); }
   // Whether it came to its end within that time.
   bool wait_within(double seconds) const {
     return value_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
   }
-  bool ready() const { return value_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 
  private:
   std::future<T> value_;
@@ -95,8 +93,6 @@ class IoThread {
 
   // Rethrows the oldest failure of a job whose Future was not asked; each is reported once.
   void check();
-  // Waits until every job queued so far is done.
-  void drain();
 
  private:
   using Task = std::packaged_task<void(IoContext&)>;  // of the standard's, the callable wrapper that is move-only

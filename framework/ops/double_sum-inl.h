@@ -21,9 +21,6 @@ HWY_INLINE void for_halves(Vec v, DoubleVec& low, DoubleVec& high, const F& f) {
   if (step < hn::Lanes(F32())) high = f(hn::PromoteTo(F64(), hn::Load(narrow, lanes + step)), high);
 }
 
-HWY_INLINE void add_values(Vec v, DoubleVec& low, DoubleVec& high) {
-  for_halves(v, low, high, [](DoubleVec part, DoubleVec sum) HWY_ATTR { return hn::Add(sum, part); });
-}
 HWY_INLINE void add_squares(Vec v, DoubleVec& low, DoubleVec& high) {
   for_halves(v, low, high, [](DoubleVec part, DoubleVec sum) HWY_ATTR { return hn::MulAdd(part, part, sum); });
 }

@@ -127,10 +127,6 @@ TEST(Read, APresetFillsInAndAKeyInTheFileWins) {
   EXPECT_EQ(c.numbers, std::vector<int64_t>{7});
   EXPECT_FALSE(read_outer("{maybe: null}", preset).maybe);
   EXPECT_EQ(read_outer("{inner: null}", preset).inner.scale, 0.75) << "an empty section changes nothing";
-  Node section = parse("{color: red, byte: 3}", "c.yaml");
-  EXPECT_EQ(peek<zoo::Color>(section, "color"), zoo::Color::red);
-  EXPECT_EQ(peek<zoo::Color>(section, "colour"), std::nullopt);
-  EXPECT_THAT(message_of([&] { peek<zoo::Color>(section, "byte"); }), HasSubstr("c.yaml:1:20: byte: needs red"));
 }
 
 TEST(Read, WrongTypesNameWhatIsNeededAndWhatIsThere) {

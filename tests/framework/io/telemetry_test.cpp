@@ -51,7 +51,7 @@ TEST(Telemetry, RowsOfSeveralShapesAtTheirOwnSteps) {
       if (step % 5 == 0) telemetry.append("entropy", step, row(step, 2));
     }
   }
-  io.drain();
+  io.run([](IoContext&) {});
   io.check();
   Content logit = read(io, scratch / "t.h5", "largest_logit"), entropy = read(io, scratch / "t.h5", "entropy");
   EXPECT_EQ(logit.dims, (std::vector<uint64_t>{10, 2, 3}));
@@ -163,7 +163,7 @@ TEST(Telemetry, ABrokenFileIsPutAside) {
     telemetry.declare("x", {1});
     telemetry.append("x", step, row(step, 1));
     telemetry.flush();
-    io.drain();
+    io.run([](IoContext&) {});
   };
   rows(0, 1);
   std::string whole = slurp(path);
@@ -194,7 +194,7 @@ TEST(Telemetry, AFullDiskSurfacesAtCheck) {
   std::string message;
   for (int64_t step = 1; message.empty() && step < 1000; ++step) {
     telemetry.append("x", step, row(step, 1000));
-    io.drain();
+    io.run([](IoContext&) {});
     message = message_of([&] { io.check(); });
   }
   EXPECT_THAT(message, HasSubstr("t.h5"));
@@ -208,11 +208,11 @@ TEST(Telemetry, AReaderDoesNotStopTheRun) {
   Telemetry telemetry(io, path, 0, 1);
   telemetry.declare("x", {1});
   telemetry.append("x", 1, row(1, 1));
-  io.drain();
+  io.run([](IoContext&) {});
   int reader = open(path.c_str(), O_RDONLY);
   ASSERT_EQ(flock(reader, LOCK_SH | LOCK_NB), 0);  // as HDF5 does when it reads
   telemetry.append("x", 2, row(2, 1));
-  io.drain();
+  io.run([](IoContext&) {});
   EXPECT_NO_THROW(io.check());
   close(reader);
   EXPECT_THAT(read(io, path, "x").steps, ElementsAre(1, 2));
@@ -243,7 +243,7 @@ TEST(Telemetry, AKilledRunLeavesAFileToContinueOrOneToPutAside) {
     telemetry.declare("x", {50});
     std::filesystem::exists(aside) ? ++set_aside : ++continued;
     telemetry.append("x", 6, row(6, 50));
-    io.drain();
+    io.run([](IoContext&) {});
     io.check();
     Content content = read(io, path, "x");
     ASSERT_EQ(content.steps.back(), 6);

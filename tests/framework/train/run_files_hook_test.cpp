@@ -28,7 +28,7 @@ TEST(RunFilesHook, TheEndDoesNotWaitForOtherIo) {
   EXPECT_EQ(end.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   open.set_value();
   end.get();
-  io.drain();
+  io.run([](io::IoContext&) {});
   EXPECT_TRUE(std::filesystem::exists(folder / "telemetry.h5"));
   EXPECT_THAT(data::read_bytes(folder / "metrics.jsonl"), ::testing::HasSubstr("\"bound_used\":0.25"));
 }
