@@ -8,14 +8,6 @@
 namespace keel::comm {
 namespace {
 
-// Sizes and types have been compared; shapes may differ.
-Tensor flat(const Tensor& x) {
-  return x.reshaped({x.elements()});
-}
-ConstTensor flat(const ConstTensor& x) {
-  return x.reshaped({x.elements()});
-}
-
 // A recv that was started before its send.
 class Receive final : public Operation {
  public:
@@ -42,7 +34,7 @@ void deliver(const Tensor& out, const ConstTensor& in) {
   require(in.elements() == out.elements() && in.dtype() == out.dtype(),
           "recv: {} elements of {} were sent where {} of {} are expected", in.elements(), name_of(in.dtype()),
           out.elements(), name_of(out.dtype()));
-  copy(flat(out), flat(in));
+  copy(out.flat(), in.flat());
 }
 
 class SelfCommunicator final : public Communicator {
@@ -74,7 +66,7 @@ class SelfCommunicator final : public Communicator {
       return {};
     }
     const OwnedTensor& message = messages_.emplace_back(Shape{x.elements()}, x.dtype(), x.device());
-    copy(message, flat(x));
+    copy(message, x.flat());
     return {};
   }
 
@@ -87,7 +79,7 @@ class SelfCommunicator final : public Communicator {
   }
 
   static Request copied(const Tensor& out, const ConstTensor& in) {
-    if (out.data() != in.data()) copy(flat(out), flat(in));
+    if (out.data() != in.data()) copy(out.flat(), in.flat());
     return {};
   }
 

@@ -22,10 +22,7 @@ struct Statistics {
   Tensor maximum, added;
 
   Statistics(int64_t n, Arena& arena) : maximum(arena.take({n}, DType::f32)), added(arena.take({3, n}, DType::f32)) {}
-  operator ops::CrossEntropyStatistics() const {
-    auto column = [&](int64_t i) { return added.slice(0, i, i + 1).reshaped(maximum.shape()); };
-    return {maximum, column(0), column(1), column(2)};
-  }
+  operator ops::CrossEntropyStatistics() const { return {maximum, added.row(0), added.row(1), added.row(2)}; }
 };
 
 void combine(const Statistics& statistics, const ops::CrossEntropyOptions& options, Context& context) {

@@ -24,7 +24,7 @@ void for_each_part(std::span<const nn::ArenaRange> pieces, const nn::Parameter& 
 
 // The same of one of its tensors.
 inline Tensor part_of(Tensor tensor, int64_t begin, int64_t end) {
-  return tensor.reshaped({tensor.elements()}).slice(0, begin, end);
+  return tensor.flat().slice(0, begin, end);
 }
 
 }  // namespace keel::parallel

@@ -1,5 +1,7 @@
 #include "framework/tensor/tensor.h"
 
+#include <algorithm>
+
 namespace keel {
 
 ConstTensor::ConstTensor(const void* data, const Shape& shape, DType dtype, Device device)
@@ -45,6 +47,13 @@ ConstTensor ConstTensor::slice(int dim, int64_t begin, int64_t end) const {
   ConstTensor view = *this;
   view.shape_[dim] = end - begin;
   if (data_) view.data_ = static_cast<std::byte*>(data_) + begin * strides_[dim] * bytes_of(dtype_);
+  return view;
+}
+
+ConstTensor ConstTensor::row(int64_t i) const {
+  ConstTensor view = slice(0, i, i + 1);
+  view.shape_ = Shape(shape_.sizes().subspan(1));
+  std::copy(strides_.begin() + 1, strides_.end(), view.strides_.begin());
   return view;
 }
 

@@ -40,6 +40,10 @@ class ConstTensor {
   ConstTensor reshaped(const Shape& shape) const;
   // Elements [begin, end) of one dim.
   ConstTensor slice(int dim, int64_t begin, int64_t end) const;
+  // Element i of the first dim, without that dim.
+  ConstTensor row(int64_t i) const;
+  // [elements]
+  ConstTensor flat() const { return reshaped({elements()}); }
 
  protected:
   void* data_ = nullptr;
@@ -63,6 +67,8 @@ class Tensor : public ConstTensor {
   void* data() const { return data_; }
   Tensor reshaped(const Shape& shape) const { return Tensor(ConstTensor::reshaped(shape)); }
   Tensor slice(int dim, int64_t begin, int64_t end) const { return Tensor(ConstTensor::slice(dim, begin, end)); }
+  Tensor row(int64_t i) const { return Tensor(ConstTensor::row(i)); }
+  Tensor flat() const { return Tensor(ConstTensor::flat()); }
 
  private:
   explicit Tensor(const ConstTensor& view) : ConstTensor(view) {}

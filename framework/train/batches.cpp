@@ -68,9 +68,7 @@ void StepBatches::prefetch(std::span<const data::SampleId> rows) {
 }
 
 nn::TokenBatch StepBatches::micro_batch(int64_t micro_step) const {
-  auto of = [&](Part which) {
-    return part(memory_, which).slice(0, micro_step, micro_step + 1).reshaped({sizes_.micro_sequences, sizes_.length});
-  };
+  auto of = [&](Part which) { return part(memory_, which).row(micro_step); };
   return {of(tokens), of(targets), of(positions), document_mask_ ? of(first_key) : Tensor()};
 }
 

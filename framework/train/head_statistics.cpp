@@ -9,7 +9,7 @@ HeadStatistics::HeadStatistics(parallel::Mesh& mesh, int64_t most_elements, Devi
 
 void HeadStatistics::gather(Tensor gathered, ConstTensor own, comm::Reduction reduction) const {
   const Tensor reduced = reduced_.tensor(0, {own.elements()}, own.dtype());
-  mesh_.data().all_reduce(reduced, own.reshaped({own.elements()}), reduction);
+  mesh_.data().all_reduce(reduced, own.flat(), reduction);
   mesh_.tensor().all_gather(gathered, reduced);
 }
 

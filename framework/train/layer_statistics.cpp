@@ -29,7 +29,7 @@ LayerStatistics::LayerStatistics(nn::ParameterSet& parameters, parallel::Mesh& m
 const LayerStatistics::Layers& LayerStatistics::collect() {
   zero(sums_);
   for (const Part& part : parts_) {
-    const Tensor sums = sums_.tensor.slice(0, part.layer, part.layer + 1).reshaped({3});
+    const Tensor sums = sums_.tensor.row(part.layer);
     ops::add_sum_of_squares(sums.slice(0, 0, 1), part.master);
     if (rounded_) ops::add_out_of_range(sums.slice(0, 1, 3), part.compute);
   }

@@ -55,8 +55,7 @@ bool Decoder::clip_weights(ConstTensor factors) {
     ops::scale(least_factor_, -1);
     for (int64_t layer = 0; layer < config_.layers; ++layer)
       changed_products |=
-          clip_layer(blocks_[layer]->attention, factors.slice(0, layer, layer + 1).reshaped({factors.size(1)}),
-                     least_factor_.tensor.slice(0, layer, layer + 1));
+          clip_layer(blocks_[layer]->attention, factors.row(layer), least_factor_.tensor.slice(0, layer, layer + 1));
   }
   for (auto& block : blocks_) {
     if (qk.clip_weight) {

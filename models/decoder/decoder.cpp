@@ -137,7 +137,7 @@ void Decoder::begin_step() {
                                   telemetry_.q_squares, telemetry_.k_squares})
     zero(statistic);
   for (int64_t layer = 0; logit_bound_.tensor.defined() && layer < config_.layers; ++layer) {
-    auto row = [layer](const Tensor& rows) { return rows.slice(0, layer, layer + 1); };
+    auto row = [layer](const OwnedTensor& rows) { return rows.tensor.row(layer); };
     blocks_[size_t(layer)]->attention.observe_gains({row(q_gain_), row(k_gain_), row(logit_scale_), row(logit_bound_)},
                                                     bound_factors_[size_t(layer)]);
   }
@@ -160,19 +160,18 @@ Tensor Decoder::rope_table(int64_t layer) const {
 nn::TransformerBlock::Inputs Decoder::inputs(int64_t layer, const nn::TokenBatch& batch) const {
   nn::TransformerBlock::Inputs in;
   in.batch = {batch.tokens.size(0), batch.tokens.size(1)};
-  in.positions = {batch.positions.reshaped({in.batch.tokens()}), rope_table(layer), batch.first_key};
+  in.positions = {batch.positions.flat(), rope_table(layer), batch.first_key};
   return in;
 }
 
 nn::AttentionTelemetry Decoder::attention_telemetry(int64_t layer, const nn::StepOptions& options) {
-  auto row = [&](const Tensor& table) { return table.slice(0, layer, layer + 1).reshaped({table.size(1)}); };
   nn::AttentionTelemetry wanted;
-  wanted.largest_logit = row(telemetry_.largest_logit);
+  wanted.largest_logit = telemetry_.largest_logit.row(layer);
   if (!options.telemetry) return wanted;
-  wanted.largest_logit_place = row(telemetry_.largest_logit_place);
-  wanted.entropy = row(telemetry_.entropy);
-  wanted.q_squares = row(telemetry_.q_squares);
-  wanted.k_squares = row(telemetry_.k_squares);
+  wanted.largest_logit_place = telemetry_.largest_logit_place.row(layer);
+  wanted.entropy = telemetry_.entropy.row(layer);
+  wanted.q_squares = telemetry_.q_squares.row(layer);
+  wanted.k_squares = telemetry_.k_squares.row(layer);
   wanted.first_sequence = options.first_sequence;
   wanted.observer = &samples_;
   wanted.layer = layer;
@@ -185,8 +184,7 @@ nn::ResidualStream Decoder::begin(const nn::TokenBatch& batch, nn::Context& cont
   nn::ResidualStream stream;
   stream.residual = context.saved.take(shape, wide ? DType::f32 : context.activation);
   stream.branch = context.scratch.take(shape, context.activation);
-  const Shape flat = {batch.tokens.elements()};
-  embedding_->forward(stream.residual, batch.tokens.reshaped(flat), batch.positions.reshaped(flat), context);
+  embedding_->forward(stream.residual, batch.tokens.flat(), batch.positions.flat(), context);
   return stream;
 }
 
@@ -222,8 +220,7 @@ void Decoder::forward_backward(Tensor sums, const nn::TokenBatch& batch, const n
   Tensor x = last_->open(stream, saved.last, context);
   // The branch has been added: its memory serves dx.
   Tensor dx = stream.branch;
-  const ConstTensor targets = batch.targets.reshaped({batch.targets.elements()});
-  classifier_->forward_backward(sums, dx, {x, targets, options.factor}, options.loss, context);
+  classifier_->forward_backward(sums, dx, {x, batch.targets.flat(), options.factor}, options.loss, context);
   backward(dx, batch, saved, options, context);
 }
 
@@ -242,8 +239,7 @@ void Decoder::backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, con
     blocks_[layer]->backward(d, inputs(layer, batch), saved.blocks[layer], {buffer, dx}, context);
     complete(first_parameter_[layer]);
   }
-  const Shape flat = {batch.tokens.elements()};
-  embedding_->backward(d, batch.tokens.reshaped(flat), batch.positions.reshaped(flat));
+  embedding_->backward(d, batch.tokens.flat(), batch.positions.flat());
   complete(0);
 }
 
@@ -264,7 +260,7 @@ Tensor Decoder::last_hidden(const nn::TokenBatch& batch, nn::Context& context) {
 void Decoder::evaluate(Tensor sums, const nn::TokenBatch& batch) {
   nn::Context context = this->context();
   Tensor x = last_hidden(batch, context);
-  classifier_->evaluate(sums, x, batch.targets.reshaped({batch.targets.elements()}), context);
+  classifier_->evaluate(sums, x, batch.targets.flat(), context);
 }
 
 void Decoder::next_logits(Tensor logits, const nn::TokenBatch& batch) {
@@ -272,8 +268,7 @@ void Decoder::next_logits(Tensor logits, const nn::TokenBatch& batch) {
   const int64_t B = batch.tokens.size(0), T = batch.tokens.size(1);
   Tensor x = last_hidden(batch, context).reshaped({B, T, config_.hidden});
   for (int64_t b = 0; b < B; ++b) {
-    Tensor last_row = x.slice(0, b, b + 1).reshaped({T, config_.hidden}).slice(0, T - 1, T);
-    classifier_->logits(logits.slice(0, b, b + 1), last_row, context);
+    classifier_->logits(logits.slice(0, b, b + 1), x.row(b).slice(0, T - 1, T), context);
   }
 }
 

@@ -11,11 +11,6 @@ namespace {
 
 constexpr int64_t kStreamTokens = 256, kSequenceTokens = 512, kQueries = 16;
 
-// Of the table [L, n] of one layer: [n].
-Tensor row(const Tensor& table, int64_t layer) {
-  return table.slice(0, layer, layer + 1).reshaped({table.size(1)});
-}
-
 ConstTensor first_tokens(const ConstTensor& x) {
   return x.slice(0, 0, std::min(x.size(0), kStreamTokens));
 }
@@ -37,17 +32,17 @@ void TelemetrySamples::begin_step() {
 }
 
 void TelemetrySamples::look_at_stream(int64_t layer, ConstTensor residual) {
-  ops::add_moments(row(stream_sums_, layer), first_tokens(residual), kOutlier);
+  ops::add_moments(stream_sums_.tensor.row(layer), first_tokens(residual), kOutlier);
 }
 
 void TelemetrySamples::look_at_range(int64_t layer, ConstTensor x) {
-  ops::add_out_of_range(row(out_of_range_, layer), first_tokens(x));
+  ops::add_out_of_range(out_of_range_.tensor.row(layer), first_tokens(x));
 }
 
 void TelemetrySamples::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key,
                                      int64_t window) {
-  if (first_key.defined()) first_key = first_key.reshaped({first_key.elements()}).slice(0, 0, tokens_);
-  ops::add_parallel_pairs(row(parallel_, layer), row(pairs_, layer),
+  if (first_key.defined()) first_key = first_key.flat().slice(0, 0, tokens_);
+  ops::add_parallel_pairs(parallel_.tensor.row(layer), pairs_.tensor.row(layer),
                           {.q = q.slice(0, 0, tokens_),
                            .k = k.slice(0, 0, tokens_),
                            .first_key = first_key,

@@ -20,6 +20,20 @@ TEST(Tensor, SlicesShareMemoryAndKeepStrides) {
   EXPECT_EQ(x.reshaped({6, 4}).stride(0), 4);
 }
 
+TEST(Tensor, RowsLeaveTheFirstDimOut) {
+  std::vector<float> data(24);
+  std::iota(data.begin(), data.end(), 0.f);
+  const Tensor x(data.data(), {2, 3, 4}, DType::f32), columns = x.slice(-1, 1, 3);
+  EXPECT_EQ(x.row(1).shape(), (Shape{3, 4}));
+  EXPECT_EQ(x.row(1).as<float>()[0], 12);
+  EXPECT_TRUE(x.row(1).contiguous());
+  EXPECT_EQ(columns.row(1).stride(0), 4);
+  EXPECT_EQ(columns.row(1).row(2).shape(), (Shape{2}));
+  EXPECT_EQ(columns.row(1).row(2).as<float>()[1], 12 + 8 + 2);
+  EXPECT_EQ(x.flat().shape(), (Shape{24}));
+  EXPECT_THROW(x.row(2), Error);
+}
+
 TEST(Tensor, StridedRowsCanBeCutIntoHeads) {
   Tensor rows = Tensor(nullptr, {6, 40}, DType::f32).slice(1, 0, 24);  // 6 rows of 24, 40 apart
   Tensor heads = rows.reshaped({2, 3, 4, 1, 6});

@@ -57,7 +57,7 @@ class QkClip : public ::testing::TestWithParam<Variant> {
     run->step(ids, {});
     const Tensor own = run->decoder.telemetry().largest_logit;
     const DeviceTensor all({own.size(1) * world->size()}, DType::f32);
-    world->all_gather(all, own.slice(0, 0, 1).reshaped({own.size(1)}));
+    world->all_gather(all, own.row(0));
     return host_values(all);
   }
 
