@@ -48,8 +48,20 @@ bool mpi_runs() {
   return started && !ended;
 }
 
+struct WorldPlace {
+  int rank = 0, size = 1;
+};
+WorldPlace place_in_world() {
+  WorldPlace place;
+  if (!mpi_runs()) return place;
+  MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &place.size);
+  return place;
+}
+
 // The line for the exception that is being handled.
-Outcome describe(int rank, int size) {
+Outcome describe() {
+  const auto [rank, size] = place_in_world();
   const std::string place = size > 1 ? fmt::format("rank {}: ", rank) : "";
   const int internal = int(ErrorKind::internal);
   try {
@@ -73,8 +85,8 @@ void answer_signals(void (*how)(int)) {
 }
 
 // Tells the ranks above this one that it has failed.
-void announce(int rank, int size) {
-  for (int other = rank + 1; other < size; ++other) {
+void announce(const WorldPlace& place) {
+  for (int other = place.rank + 1; other < place.size; ++other) {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Isend(nullptr, 0, MPI_BYTE, other, kAnnounceTag, MPI_COMM_WORLD, &request);
     MPI_Request_free(&request);
@@ -96,7 +108,7 @@ void announce(int rank, int size) {
 // are not looked at here: the way out of any failure is the same abort.
 class Ending {
  public:
-  Ending(int rank, int size, const Outcome& mine) : rank_(rank), mine_(mine), codes_(size_t(size), 0) {}
+  explicit Ending(const Outcome& mine) : mine_(mine), codes_(size_t(place_.size), 0) {}
 
   // The code all ranks leave with; where they cannot agree, does not return.
   int agree() {
@@ -110,11 +122,11 @@ class Ending {
       if (done) break;
       usleep(kPause_microseconds);
       if (!mine_.failed) continue;
-      if (waited_seconds() > kAnnounce_seconds && !std::exchange(announced, true)) announce(rank_, int(codes_.size()));
+      if (waited_seconds() > kAnnounce_seconds && !std::exchange(announced, true)) announce(place_);
       if (waited_seconds() > kPatience_seconds) abort_all(mine_);
     }
     const auto failed = std::find_if(codes_.begin(), codes_.end(), [](int code) { return code < 0; });
-    if (failed - codes_.begin() == rank_) print(mine_);
+    if (failed - codes_.begin() == place_.rank) print(mine_);
     if (failed != codes_.end()) return -*failed;
     const auto other = std::find_if(codes_.begin(), codes_.end(), [](int code) { return code != 0; });
     return other == codes_.end() ? 0 : *other;
@@ -123,7 +135,7 @@ class Ending {
  private:
   double waited_seconds() const { return seconds_since(begin_); }
 
-  const int rank_;
+  const WorldPlace place_ = place_in_world();
   const Outcome& mine_;
   std::vector<int> codes_;  // of the ranks; negative where one failed
   const Clock::time_point begin_ = Clock::now();
@@ -132,21 +144,17 @@ class Ending {
 }  // namespace
 
 void end_all_ranks(const Error& error) {
-  int rank = 0, size = 1;
-  if (mpi_runs()) {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-  }
   Outcome mine;
   try {
     throw error;
   } catch (...) {
-    mine = describe(rank, size);
+    mine = describe();
   }
   if (mpi_runs()) {
+    const WorldPlace place = place_in_world();
     answer_signals(SIG_DFL);
-    announce(rank, size);
-    if (rank > 0) usleep(useconds_t(kAnnounce_seconds * 1e6));  // a lower one may be about to say the same
+    announce(place);
+    if (place.rank > 0) usleep(useconds_t(kAnnounce_seconds * 1e6));  // a lower one may be about to say the same
     abort_all(mine);
   }
   print(mine);
@@ -154,26 +162,19 @@ void end_all_ranks(const Error& error) {
 }
 
 int run(const WorldOptions& options, const std::function<int(World&)>& body) {
-  int rank = 0, size = 1;
   Outcome mine;
   std::optional<World> world;
   try {
     world.emplace(options);
     mine.code = body(*world);
   } catch (...) {
-    if (mpi_runs()) {
-      MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-      MPI_Comm_size(MPI_COMM_WORLD, &size);
-    }
-    mine = describe(rank, size);
+    mine = describe();
   }
   if (!mpi_runs()) {
     print(mine);
     return mine.code;
   }
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const int code = Ending(rank, size, mine).agree();
+  const int code = Ending(mine).agree();
   answer_signals(SIG_IGN);
   world.reset();
   if (mpi_runs()) MPI_Finalize();

@@ -129,6 +129,12 @@ uint64_t Dataspace::elements() const {
 PropertyList::PropertyList(hid_t property_class)
     : Handle(KEEL_HDF5("property list", H5Pcreate(property_class)), H5Pclose, "property list") {}
 
+PropertyList PropertyList::for_links() {
+  PropertyList links(H5P_LINK_CREATE);
+  KEEL_HDF5("property list", H5Pset_create_intermediate_group(links.id(), 1));
+  return links;
+}
+
 Datatype Datatype::fixed_text(uint64_t bytes) {
   Datatype type(KEEL_HDF5("text", H5Tcopy(H5T_C_S1)));
   KEEL_HDF5("text", H5Tset_size(type.id(), std::max<uint64_t>(bytes, 1)));

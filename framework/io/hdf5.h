@@ -79,6 +79,7 @@ class Dataspace : public Handle {
 class PropertyList : public Handle {
  public:
   explicit PropertyList(hid_t property_class);  // H5P_DATASET_CREATE, ...
+  static PropertyList for_links();              // the groups on the way to a new object are made
 };
 
 class Datatype : public Handle {

@@ -76,8 +76,7 @@ Dataset Location::create_dataset(const std::string& path, const ElementType& typ
   require(options.chunk.empty() || options.chunk.size() == dims.size(), "{}: a chunk of {} dims for {} dims", subject,
           options.chunk.size(), dims.size());
   require(options.largest.empty() || !options.chunk.empty(), "{}: only a chunked dataset can grow", subject);
-  PropertyList creation(H5P_DATASET_CREATE), links(H5P_LINK_CREATE);
-  KEEL_HDF5(subject, H5Pset_create_intermediate_group(links.id(), 1));
+  const PropertyList creation(H5P_DATASET_CREATE), links = PropertyList::for_links();
   // A fixed dataset without elements has nothing to put in chunks, and HDF5 takes no chunk larger than the dataset.
   if (!options.chunk.empty() && (!options.largest.empty() || elements_of(dims) > 0)) {
     auto chunk = sizes(fitting_chunk(options, dims, type.bytes));

@@ -43,8 +43,7 @@ std::vector<std::string> Location::names() const {
 }
 
 Group Location::create_group(const std::string& path) {
-  PropertyList links(H5P_LINK_CREATE);
-  KEEL_HDF5(inside(path), H5Pset_create_intermediate_group(links.id(), 1));
+  const PropertyList links = PropertyList::for_links();
   hid_t made = KEEL_HDF5(inside(path), H5Gcreate2(id(), path.c_str(), links.id(), H5P_DEFAULT, H5P_DEFAULT));
   return Group(made, H5Gclose, inside(path), sharing_);
 }
@@ -55,8 +54,7 @@ Group Location::open_group(const std::string& path) const {
 }
 
 void Location::link(const std::string& path, const std::string& file, const std::string& target) {
-  PropertyList links(H5P_LINK_CREATE);
-  KEEL_HDF5(inside(path), H5Pset_create_intermediate_group(links.id(), 1));
+  const PropertyList links = PropertyList::for_links();
   KEEL_HDF5(inside(path),
             H5Lcreate_external(file.c_str(), target.c_str(), id(), path.c_str(), links.id(), H5P_DEFAULT));
 }
@@ -65,8 +63,7 @@ void Location::link(const std::string& path, const std::string& file, const std:
 // collective write.
 void Location::write_value(const std::string& path, const Value& value) {
   const std::string subject = inside(path);
-  PropertyList links(H5P_LINK_CREATE);
-  KEEL_HDF5(subject, H5Pset_create_intermediate_group(links.id(), 1));
+  const PropertyList links = PropertyList::for_links();
   hid_t made = KEEL_HDF5(
       subject, H5Dcreate2(id(), path.c_str(), value.file_type, value.space.id(), links.id(), H5P_DEFAULT, H5P_DEFAULT));
   Handle dataset(made, H5Dclose, subject);

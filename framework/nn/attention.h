@@ -47,13 +47,6 @@ struct AttentionTelemetry {
   int64_t layer = 0;  // for the observer
 };
 
-// The tokens of a micro-batch: n = sequences * length rows.
-struct BatchShape {
-  int64_t sequences = 0;  // B
-  int64_t length = 0;     // T
-  int64_t tokens() const { return sequences * length; }
-};
-
 class Attention {
  public:
   Attention(ParameterSet& parameters, const AttentionSpec& spec);

@@ -10,6 +10,13 @@
 
 namespace keel::nn {
 
+// The tokens of a micro-batch: n = sequences * length rows.
+struct BatchShape {
+  int64_t sequences = 0;  // B
+  int64_t length = 0;     // T
+  int64_t tokens() const { return sequences * length; }
+};
+
 struct Context {
   Arena& saved;    // lives until backward has used it
   Arena& scratch;  // stack order, within a call

@@ -20,7 +20,7 @@ double decayed(const Schedule& s, int64_t step) {
       const double p = progress(step, s.warmup_steps, s.total_steps);
       return s.final_ratio + (1 - s.final_ratio) * 0.5 * (1 + std::cos(std::numbers::pi * p));
     }
-    case ScheduleKind::warmup_stable_decay:
+    case ScheduleKind::wsd:
       if (s.decay_steps == 0) return 1;
       return 1 + (s.final_ratio - 1) *
                      progress(step, std::max(s.total_steps - s.decay_steps, s.warmup_steps), s.total_steps);

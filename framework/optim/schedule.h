@@ -3,16 +3,18 @@
 
 #include <cstdint>
 
+#include "framework/config/run_config.h"
+
 namespace keel::optim {
 
-enum class ScheduleKind { cosine, warmup_stable_decay, constant };
+using config::ScheduleKind;
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::cosine;
   double peak = 0;
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  int64_t decay_steps = 0;  // warmup_stable_decay: the last steps, linear down
+  int64_t decay_steps = 0;  // wsd: the last steps, linear down
   double final_ratio = 0;   // of the peak, reached at the last step
 };
 

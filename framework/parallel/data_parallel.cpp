@@ -46,14 +46,13 @@ comm::Communicator* DataParallel::sharing_group(const nn::Parameter& parameter) 
 void DataParallel::collect_shared_parts() {
   for (nn::Parameter& parameter : parameters_.all()) {
     comm::Communicator* group = sharing_group(parameter);
+    if (!group) continue;
     for_each_part(pieces_, parameter, [&](int64_t begin, int64_t end) {
-      const Tensor part = part_of(parameter.gradient, begin, end);
-      if (!group) return;
       // Groups in the order of their first parameter, which is the same on all ranks.
       auto shared =
           std::find_if(shared_.begin(), shared_.end(), [&](const SharedParts& s) { return s.group == group; });
       if (shared == shared_.end()) shared = shared_.insert(shared_.end(), SharedParts{group, {}, {}});
-      shared->parts.push_back(part);
+      shared->parts.push_back(part_of(parameter.gradient, begin, end));
     });
   }
   for (SharedParts& shared : shared_) {

@@ -16,6 +16,7 @@ struct BatchSizes {
   int64_t length = 1;           // T
   int64_t micro_steps = 1;
   int64_t rows() const { return micro_sequences * micro_steps; }
+  nn::BatchShape shape() const { return {micro_sequences, length}; }  // of one micro-batch
 };
 
 class StepBatches {

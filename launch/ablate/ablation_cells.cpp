@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <set>
 
+#include "framework/config/format.h"
 #include "launch/train/train_options.h"
 
 namespace keel {
@@ -12,10 +13,9 @@ using config::Node;
 
 // The resolved config with what `auto` comes to, so that a learned scale that follows from QK-Norm is seen.
 Node with_effective_values(const FullConfig& config) {
-  constexpr const char* kScaleKinds[] = {"fixed", "per_layer", "per_head"};
   const std::string scale = "model.attention.logit_scale.";
   return config::to_node(config.run)
-      .with(scale + "kind", Node::make_text(kScaleKinds[int(config.model.scale_kind(0))]))
+      .with(scale + "kind", config::Format<nn::LogitScaleKind>::write(config.model.scale_kind(0)))
       .with(scale + "init", Node::make_text(fmt::format("{:.6g}", config.model.initial_scale(0))));
 }
 

@@ -7,8 +7,8 @@
 #include "framework/lab/statistics.h"
 #include "framework/ops/product_rate.h"
 #include "launch/bench/bench_passes.h"
-#include "launch/common/commands.h"
 #include "launch/common/choose_device.h"
+#include "launch/common/commands.h"
 #include "launch/common/environment.h"
 
 namespace keel {
@@ -114,7 +114,7 @@ FullConfig without_qk_norm(FullConfig config) {
   auto& attention = config.model.attention;
   attention.qk_norm.kind = ops::QkNormKind::none;
   attention.qk_norm.scope = ops::QkNormScope::head;
-  attention.logit_scale.kind = models::ScaleKind::fixed;
+  attention.logit_scale.kind = nn::LogitScaleKind::fixed;
   return config;
 }
 

@@ -46,8 +46,7 @@ struct Layer {
   // Room for the sums over heads that scope full exchanges: at most four numbers of a token from each rank.
   static int64_t bytes_of_sums(const BenchedStep& step, int64_t ranks) {
     constexpr int64_t kAlignment_bytes = 4096;
-    return (ranks + 1) * step.sizes().micro_sequences * step.sizes().length * 4 * int64_t(sizeof(float)) +
-           kAlignment_bytes;
+    return (ranks + 1) * step.sizes().shape().tokens() * 4 * int64_t(sizeof(float)) + kAlignment_bytes;
   }
   nn::Positions positions() const { return {rows, rope, {}}; }
 

@@ -23,7 +23,7 @@ BenchedStep::BenchedStep(comm::Communicator& all, const FullConfig& config, Devi
       mesh_(all, int(layout_.tensor)),
       group_(mesh_.tensor()),
       decoder(config.model) {
-  decoder.allocate(decoder_layout(config, {device, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
+  decoder.allocate(decoder_layout(config, {device, mesh_, group_}, sizes_.shape(), true));
   decoder.parameters().initialise(1);
   step_.emplace(decoder, mesh_, sizes_, options_of(config));
   step_->weights_changed(0);

@@ -2,15 +2,13 @@
 
 #include "framework/base/build_config.h"
 #include "framework/base/log.h"
-#include "framework/comm/gpu_choice.h"
 #include "framework/tensor/gpu.h"
 
 namespace keel {
 
 Device choose_device(const config::RunConfig& run, comm::World& world) {
-  const bool wanted = run.device.is_auto() ? comm::every_rank_has_a_gpu(world.all(), world.host(), world.local_rank(),
-                                                                        world.local_size())
-                                           : run.device.value() == config::DeviceKind::cuda;
+  const bool wanted =
+      run.device.is_auto() ? world.every_rank_has_a_gpu() : run.device.value() == config::DeviceKind::cuda;
   if (!wanted) return {};
   if (!KEEL_HAS_CUDA)
     throw run.source["device"].error("cuda, but this build has no CUDA: configure with the preset cuda, or choose cpu");

@@ -43,7 +43,7 @@ LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
       mesh(world.all(), options.tensor),
       group(mesh.tensor()),
       decoder(config.model) {
-  decoder.allocate(decoder_layout(config, {device, mesh, group}, {sizes.micro_sequences, sizes.length}, false));
+  decoder.allocate(decoder_layout(config, {device, mesh, group}, sizes.shape(), false));
   checkpoints::together(world.all(), [&] {
     io::IoThread io;
     step = checkpoints::read_contents(io, options.path).state.progress.step;

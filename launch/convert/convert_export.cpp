@@ -90,9 +90,7 @@ void run(const ConvertOptions& options) {
   const auto values_of = [&](size_t i) {
     const std::string& name = mappings[i].parameter->spec.name;
     std::vector<float> values = checkpoints::read_weights(io, options.from, {name}).at(name);
-    int64_t elements = 1;
-    for (int64_t size : mappings[i].shape) elements *= size;
-    values.resize(size_t(elements));  // without vocabulary padding
+    values.resize(size_t(mappings[i].elements()));  // without vocabulary padding
     const bool permuted = mappings[i].rotary && options.rotary == RotaryPairs::interleaved;
     return permuted ? with_interleaved_pairs(values, mappings[i], config.model) : values;
   };

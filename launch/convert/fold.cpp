@@ -21,7 +21,7 @@ FullConfig folded_config(const FullConfig& config, const std::string& path) {
   attention.qk_norm.zero_centered = false;
   attention.qk_norm.weight_init = 1;
   attention.qk_norm.clip_weight = {};
-  attention.logit_scale = {.kind = models::ScaleKind::fixed};
+  attention.logit_scale = {.kind = nn::LogitScaleKind::fixed};
   return with_model(config, folded, path);
 }
 

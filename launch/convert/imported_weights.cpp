@@ -85,8 +85,7 @@ void ImportedWeights::check_unexpected(bool allow) {
 // This rank's part. Rows of a padded vocabulary that the file does not have are 0.
 void ImportedWeights::fill(const TensorMapping& mapping, const Source& source) const {
   const nn::Parameter& parameter = *mapping.parameter;
-  int64_t there = 1;
-  for (int64_t size : mapping.shape) there *= size;
+  const int64_t there = mapping.elements();
   const bool permuted = mapping.rotary && rotary_ == RotaryPairs::interleaved;
   const int64_t row = mapping.shape.size() > 1 ? mapping.shape.back() : 1;
   float* values = parameter.master.as<float>();

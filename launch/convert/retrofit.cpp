@@ -23,8 +23,8 @@ FullConfig retrofitted_config(const FullConfig& config, const std::string& path)
   if (config.model.attention.qk_norm.kind != ops::QkNormKind::none)
     throw input_error("{} has QK-Norm already: {}", path, models::qk_norm_text(config.model));
   models::DecoderConfig model = config.model;
-  model.attention.qk_norm = {};                                     // rms, scope head, a gain per head
-  model.attention.logit_scale.kind = models::ScaleKind::automatic;  // per head where there is a norm
+  model.attention.qk_norm = {};           // rms, scope head, a gain per head
+  model.attention.logit_scale.kind = {};  // per head where there is a norm
   return with_model(config, model, path);
 }
 

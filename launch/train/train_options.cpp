@@ -3,25 +3,11 @@
 #include "models/decoder/essence.h"
 
 namespace keel {
-namespace {
-
-optim::ScheduleKind schedule_kind(config::ScheduleKind kind) {
-  switch (kind) {
-    case config::ScheduleKind::cosine:
-      return optim::ScheduleKind::cosine;
-    case config::ScheduleKind::wsd:
-      return optim::ScheduleKind::warmup_stable_decay;
-    default:
-      return optim::ScheduleKind::constant;
-  }
-}
-
-}  // namespace
 
 train::TrainerOptions trainer_options(const config::RunConfig& run) {
   train::TrainerOptions options;
   options.total_steps = run.total_steps();
-  options.schedule = {.kind = schedule_kind(run.schedule.kind),
+  options.schedule = {.kind = run.schedule.kind,
                       .peak = run.optimizer.lr,
                       .warmup_steps = run.schedule.warmup_steps,
                       .total_steps = options.total_steps,

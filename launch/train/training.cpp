@@ -434,7 +434,7 @@ void TrainingRun::Parts::add_hooks() {
 std::optional<train::Ending> TrainingRun::run() {
   prepare_data();
   claim_directory();
-  decoder_.allocate(decoder_layout(config_, {device_, mesh_, group_}, {sizes_.micro_sequences, sizes_.length}, true));
+  decoder_.allocate(decoder_layout(config_, {device_, mesh_, group_}, sizes_.shape(), true));
   announce();
   Parts parts(*this);
   parts.add_hooks();

@@ -66,10 +66,14 @@ double rope_amplitude(const DecoderConfig& config, int64_t layer) {
   return config.layer_has_rope(layer) ? ops::rope_amplitude(rope_scaling(config, config.layer_kind(layer))) : 1;
 }
 
+nn::Init init_of(const DecoderConfig& config, double std) {
+  const bool truncated = config.init.kind == InitKind::truncated_3sigma;
+  return {truncated ? nn::Init::Kind::truncated_3sigma : nn::Init::Kind::normal, std};
+}
+
 nn::Init matrix_init(const DecoderConfig& config, int64_t inputs, double scale) {
   const InitConfig& init = config.init;
-  const auto kind = init.kind == InitKind::truncated_3sigma ? nn::Init::Kind::truncated_3sigma : nn::Init::Kind::normal;
-  return {kind, scale * (init.kind == InitKind::fan_in ? 1 / std::sqrt(double(inputs)) : init.std)};
+  return init_of(config, scale * (init.kind == InitKind::fan_in ? 1 / std::sqrt(double(inputs)) : init.std));
 }
 
 nn::EmbeddingSpec embedding_spec(const DecoderConfig& config) {
@@ -78,14 +82,12 @@ nn::EmbeddingSpec embedding_spec(const DecoderConfig& config) {
     factor = *number;
   else if (std::get<EmbeddingScale>(config.embedding_scale) == EmbeddingScale::sqrt_hidden)
     factor = std::sqrt(double(config.hidden));
-  const auto kind =
-      config.init.kind == InitKind::truncated_3sigma ? nn::Init::Kind::truncated_3sigma : nn::Init::Kind::normal;
   return {.vocabulary = config.padded_vocab(),
           .hidden = config.hidden,
           .learned_positions = config.positions.learned ? config.positions.max_positions : 0,
           .factor = factor,
           .weight_decay = config.embedding_decay,
-          .init = {kind, config.init.std}};
+          .init = init_of(config, config.init.std)};
 }
 
 nn::BlockSpec block_spec(const DecoderConfig& config, int64_t layer) {

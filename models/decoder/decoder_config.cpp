@@ -28,6 +28,9 @@ namespace keel::nn {
 std::vector<std::string> enum_names(QkWeight) {
   return {"none", "shared", "per_head"};
 }
+std::vector<std::string> enum_names(LogitScaleKind) {
+  return {"fixed", "per_layer", "per_head"};
+}
 std::vector<std::string> enum_names(NormPlacement) {
   return {"pre", "post", "sandwich"};
 }
@@ -59,9 +62,6 @@ std::vector<std::string> enum_names(QkLayers) {
 }
 std::vector<std::string> enum_names(QkCast) {
   return {"after_weight", "before_weight"};
-}
-std::vector<std::string> enum_names(ScaleKind) {
-  return {"auto", "fixed", "per_layer", "per_head"};
 }
 std::vector<std::string> enum_names(ScaleInit) {
   return {"auto", "log2_length"};
@@ -290,16 +290,8 @@ ops::QkNormKind DecoderConfig::qk_kind(int64_t layer) const {
 }
 
 nn::LogitScaleKind DecoderConfig::scale_kind(int64_t layer) const {
-  switch (attention.logit_scale.kind) {
-    case ScaleKind::fixed:
-      return nn::LogitScaleKind::fixed;
-    case ScaleKind::per_layer:
-      return nn::LogitScaleKind::per_layer;
-    case ScaleKind::per_head:
-      return nn::LogitScaleKind::per_head;
-    default:
-      return qk_kind(layer) == ops::QkNormKind::none ? nn::LogitScaleKind::fixed : nn::LogitScaleKind::per_head;
-  }
+  return attention.logit_scale.kind.value_or(qk_kind(layer) == ops::QkNormKind::none ? nn::LogitScaleKind::fixed
+                                                                                     : nn::LogitScaleKind::per_head);
 }
 
 double DecoderConfig::initial_scale(int64_t layer) const {

@@ -20,6 +20,7 @@ std::vector<std::string> enum_names(RopeScaling::Kind);
 namespace keel::nn {
 
 std::vector<std::string> enum_names(QkWeight);
+std::vector<std::string> enum_names(LogitScaleKind);
 std::vector<std::string> enum_names(NormPlacement);
 std::vector<std::string> enum_names(Recompute);
 
@@ -34,7 +35,6 @@ enum class Preset { none, baseline, llama3, olmo2, qwen3, gemma3, vit22b, henry2
 enum class QkPlacement { before_rope, after_rope };
 enum class QkLayers { all, rope_only };
 enum class QkCast { after_weight, before_weight };
-enum class ScaleKind { automatic, fixed, per_layer, per_head };
 enum class ScaleInit { automatic, log2_length };
 enum class LayerKind { global, local };
 enum class PositionKind { rope, none };
@@ -58,7 +58,7 @@ struct QkNormConfig {
 };
 
 struct LogitScaleConfig {
-  ScaleKind kind = ScaleKind::automatic;
+  Auto<nn::LogitScaleKind> kind;
   std::variant<ScaleInit, double> init = ScaleInit::automatic;
   std::optional<int64_t> length;
   std::optional<double> clip;

@@ -6,24 +6,13 @@
 namespace keel::models {
 namespace {
 
-ScaleKind scale_kind_of(nn::LogitScaleKind kind) {
-  switch (kind) {
-    case nn::LogitScaleKind::fixed:
-      return ScaleKind::fixed;
-    case nn::LogitScaleKind::per_layer:
-      return ScaleKind::per_layer;
-    default:
-      return ScaleKind::per_head;
-  }
-}
-
 // The scale as the number that it is, to what a root and its square lose.
 void settle_scale(DecoderConfig& c) {
   LogitScaleConfig& scale = c.attention.logit_scale;
   scale.clip = {};
   if (c.attention.qk_norm.layers != QkLayers::all) return;  // it may differ from layer to layer
   const double g0 = c.initial_scale(0);
-  scale = {scale_kind_of(c.scale_kind(0)), double(float(g0)), {}, {}};
+  scale = {c.scale_kind(0), double(float(g0)), {}, {}};
 }
 
 // What the kind of scaling at hand does not use is what it is by default.

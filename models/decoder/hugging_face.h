@@ -5,6 +5,8 @@
 // 4 (rope_theta, rope_scaling, torch_dtype) and 5 (rope_parameters, dtype). Written are those of 4, which 5 reads too.
 #pragma once
 
+#include <functional>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +35,7 @@ struct TensorMapping {
   const nn::Parameter* parameter = nullptr;
   std::string theirs;
   std::vector<int64_t> shape;  // theirs: without vocabulary padding, the gains of scope full as one row
+  int64_t elements() const { return std::accumulate(shape.begin(), shape.end(), int64_t(1), std::multiplies<>()); }
   // Where it may lie joined to its neighbours instead (qkv_proj, gate_up_proj): rows from first_row on of a tensor with
   // fused_rows; "" where it may not.
   std::string fused;

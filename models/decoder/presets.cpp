@@ -8,7 +8,7 @@ namespace {
 // Llama's block, which most others start from: pre-norm RMS, SwiGLU, GQA, RoPE, no biases, no QK-Norm.
 void baseline(DecoderConfig& c) {
   c.attention.qk_norm.kind = ops::QkNormKind::none;
-  c.attention.logit_scale.kind = ScaleKind::fixed;
+  c.attention.logit_scale.kind = nn::LogitScaleKind::fixed;
 }
 
 void llama3(DecoderConfig& c) {
@@ -22,7 +22,7 @@ void llama3(DecoderConfig& c) {
 void olmo2(DecoderConfig& c) {
   c.attention.qk_norm.scope = ops::QkNormScope::full;
   c.attention.qk_norm.weight_decay = true;
-  c.attention.logit_scale.kind = ScaleKind::fixed;
+  c.attention.logit_scale.kind = nn::LogitScaleKind::fixed;
   c.norm.placement = nn::NormPlacement::post;
   c.norm.weight_decay = true;
   c.embedding_decay = false;
@@ -34,7 +34,7 @@ void qwen3(DecoderConfig& c) {
   c.attention.head_dim = int64_t(128);
   c.attention.qk_norm.weight = nn::QkWeight::shared;
   c.attention.qk_norm.cast = QkCast::before_weight;
-  c.attention.logit_scale.kind = ScaleKind::fixed;
+  c.attention.logit_scale.kind = nn::LogitScaleKind::fixed;
   c.rope.theta = 1e6;
 }
 
@@ -43,7 +43,7 @@ void gemma3(DecoderConfig& c) {
   c.attention.window = 512;
   c.attention.qk_norm.weight = nn::QkWeight::shared;
   c.attention.qk_norm.zero_centered = true;
-  c.attention.logit_scale = {ScaleKind::fixed, 1.0 / 16, {}, {}};  // query_pre_attn_scalar 256
+  c.attention.logit_scale = {nn::LogitScaleKind::fixed, 1.0 / 16, {}, {}};  // query_pre_attn_scalar 256
   c.layer_pattern.assign(5, LayerKind::local);
   c.layer_pattern.push_back(LayerKind::global);
   c.rope.theta = 1e6;
@@ -59,7 +59,7 @@ void gemma3(DecoderConfig& c) {
 void vit22b(DecoderConfig& c) {
   c.attention.qk_norm.kind = ops::QkNormKind::layer;
   c.attention.qk_norm.weight = nn::QkWeight::shared;
-  c.attention.logit_scale.kind = ScaleKind::fixed;
+  c.attention.logit_scale.kind = nn::LogitScaleKind::fixed;
   c.attention.bias = {false, true};
   c.positions = {PositionKind::none, PositionKind::none, true, 4096};
   c.mlp = {ops::ActivationKind::gelu, true};
@@ -70,7 +70,7 @@ void henry2020(DecoderConfig& c) {
   c.attention.qk_norm.kind = ops::QkNormKind::l2;
   c.attention.qk_norm.weight = nn::QkWeight::none;
   c.attention.qk_norm.eps = 1e-12;
-  c.attention.logit_scale.kind = ScaleKind::per_layer;
+  c.attention.logit_scale.kind = nn::LogitScaleKind::per_layer;
   c.attention.logit_scale.init = ScaleInit::log2_length;
   c.attention.bias = {true, true};
   c.norm.kind = ops::NormKind::layer;
@@ -83,7 +83,7 @@ void glm45(DecoderConfig& c) {
   c.attention.qk_norm.weight = nn::QkWeight::shared;
   c.attention.qk_norm.eps = 1e-5;
   c.attention.qk_norm.cast = QkCast::before_weight;
-  c.attention.logit_scale.kind = ScaleKind::fixed;
+  c.attention.logit_scale.kind = nn::LogitScaleKind::fixed;
   c.attention.bias.qkv = true;
   c.norm.eps = 1e-5;
   c.rope.theta = 1e6;
@@ -95,7 +95,7 @@ void llama4(DecoderConfig& c) {
   c.attention.qk_norm.layers = QkLayers::rope_only;
   c.attention.qk_norm.placement = QkPlacement::after_rope;
   c.attention.qk_norm.eps = 1e-5;
-  c.attention.logit_scale.kind = ScaleKind::fixed;
+  c.attention.logit_scale.kind = nn::LogitScaleKind::fixed;
   c.norm.eps = 1e-5;
   c.rope.theta = 5e5;
 }

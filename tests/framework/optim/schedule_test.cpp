@@ -14,7 +14,7 @@ TEST(Schedule, EqualsTheGoldenValues) {
   for (const auto& c : golden["cases"]) {
     const std::string kind = c["kind"];
     const Schedule schedule{.kind = kind == "cosine" ? ScheduleKind::cosine
-                                    : kind == "wsd"  ? ScheduleKind::warmup_stable_decay
+                                    : kind == "wsd"  ? ScheduleKind::wsd
                                                      : ScheduleKind::constant,
                             .peak = c["peak"],
                             .warmup_steps = c["warmup"],
@@ -34,7 +34,7 @@ TEST(Schedule, WarmsUpFromTheFirstStep) {  // CASES R31
 }
 
 TEST(Schedule, HasNoDivisionByZero) {
-  for (ScheduleKind kind : {ScheduleKind::cosine, ScheduleKind::warmup_stable_decay, ScheduleKind::constant}) {
+  for (ScheduleKind kind : {ScheduleKind::cosine, ScheduleKind::wsd, ScheduleKind::constant}) {
     const Schedule schedule{
         .kind = kind, .peak = 1, .warmup_steps = 0, .total_steps = 1, .decay_steps = 0, .final_ratio = 0.1};
     for (int64_t step : {0, 1, 2, 1000})

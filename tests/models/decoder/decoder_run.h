@@ -88,7 +88,7 @@ class DecoderRun {
                                      .data_ranks = mesh.data().size(),
                                      .bucket_elements = options.bucket_elements},
                       .group = &group_,
-                      .batch = {options.batch.micro_sequences, options.batch.length}});
+                      .batch = options.batch.shape()});
     decoder.initialise(1);
     trainer.emplace(decoder, mesh, batches, order, options.trainer);
   }
