@@ -3,9 +3,8 @@
 //   DIRECTORY/config.yaml      the config with its section `ablate`
 //             ablation.json    the plan: arms and what they change, axes, seeds, cells
 //             cells/NAME/      a run per cell; result.json once it has ended, failure.json where it could not run
-//             cells.csv        a line per cell that is finished or failed; without failures the same bytes however
-//             often
-//                              the ablation was stopped
+//             cells.csv        a line per cell that is finished or failed; without failures the same bytes,
+//                              however often the ablation was stopped
 //             costs.csv        time and memory of each finished cell
 //             ablation.h5      all of it, with the curves of loss and largest logit
 #pragma once

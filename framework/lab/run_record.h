@@ -17,9 +17,9 @@ struct StepRecord {
   int64_t step = 0;
   double loss = 0, gradient_norm = 0, lr = 0, largest_logit = 0, tokens_per_second = 0;
   double seconds = 0;  // of the step, without evaluation and saving
-  double bound_used =
-      std::numeric_limits<double>::quiet_NaN();  // largest share of its bound; not a number without QK-Norm
-  bool accepted = false;                         // the weights were updated
+  // The largest share of its bound that a logit took; not a number without QK-Norm.
+  double bound_used = std::numeric_limits<double>::quiet_NaN();
+  bool accepted = false;  // the weights were updated
 };
 
 struct EvaluationRecord {

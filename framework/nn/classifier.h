@@ -1,5 +1,4 @@
-// logits = x W^T     loss = cross-entropy(logits, targets)     x [n, D], W [V, D] (the head, or the embedding table
-// tied)
+// logits = x W^T     loss = cross-entropy(logits, targets)     x [n, D], W [V, D]: the head, or the embedding table
 //
 // The last product and the loss in one layer, in chunks of tokens, so that the logits of a batch never exist: forward
 // leaves dx behind. W may be split over the group by rows of the vocabulary; the ranks then combine three numbers per

@@ -25,8 +25,8 @@ struct LogitScale {
   }
 };
 
-// Of a lane's 2 M rows; sums are of the lane's own columns. In bf16 they lie in shared memory between tiles: products need
-// all registers.
+// Of a lane's 2 M rows; sums are of the lane's own columns. In bf16 they lie in shared memory between tiles: products
+// need all registers.
 template <int M>
 struct alignas(8 * M) RowSums {
   float sum[M][2] = {};

@@ -24,8 +24,7 @@ struct CrossEntropyOptions {
   float z_loss = 0;
 };
 
-// Per row, fp32. Combined over ranks: the maximum first, then sum_exp rescaled to it (cross_entropy_rescale), then
-// sums.
+// Per row, fp32. Ranks combine the maximum first, rescale sum_exp to it (cross_entropy_rescale), then add the sums.
 struct CrossEntropyStatistics {
   Tensor maximum;       // [n]
   Tensor sum_exp;       // [n], of exp(logit - maximum)

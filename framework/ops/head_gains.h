@@ -1,7 +1,7 @@
 // The largest effective gain of each head of a layer, and the bound on its logits that follows (QKNORM.md section 3):
 //
-//   q[h] = max_i |w_q[h, i] + shift|    k[g] likewise    scale[h] = |g0 w[h]|    bound[h] = factor |w[h]| q[h] k[h G /
-//   H]
+//   q[h] = max_i |w_q[h, i] + shift|    k[g] likewise    scale[h] = |g0 w[h]|
+//   bound[h] = factor |w[h]| q[h] k[h G / H]
 //
 // with what the layer lacks as 1. `factor` is what does not change in training, |g0| among it; 0: nothing bounds the
 // logits, and the bounds are infinite. H, G: the heads of this rank.

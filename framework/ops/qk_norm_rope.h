@@ -41,14 +41,14 @@ struct QkNormRopeInputs {
   ConstTensor qkv;       // [n, (H + 2G) d], the QKV product
   ConstTensor q_weight;  // undefined, [d] or [H, d], fp32 (scope full: [H, d])
   ConstTensor k_weight;  // undefined, [d] or [G, d], fp32
-  ConstTensor rope;  // [positions, rotated] fp32: row p holds cos then sin of the rotated/2 angles; undefined without
+  // [positions, rotated] fp32: row p holds cos then sin of the rotated/2 angles; undefined without
+  ConstTensor rope;
   ConstTensor positions;  // [n] int32: each row's position in its document
 };
 
 // Scope full only. One row per token and side, fp32: what the ranks combine before the pass.
 //   l2, rms: columns {sum x_q^2, sum x_k^2 / R}, added over the ranks.
-//   layer:   columns {mean_q, centred second moment_q, mean_k, centred second moment_k} of this rank's features,
-//   gathered
+//   layer:   columns {mean_q, M2_q, mean_k, M2_k}, M2 the centred second moment, of this rank's features; gathered.
 // statistics is [n, 2] or [n, 4].
 void qk_norm_partial_statistics(Tensor statistics, const QkNormRopeInputs& inputs, const QkNormRopeOptions& options);
 // layer: merges gathered statistics [ranks, n, 4] in rank order (Chan et al. 1979; KV replicas weigh 1/R each) into

@@ -17,7 +17,7 @@ const char* words_for(const std::string& signal) {
   return signal == "loss" ? "loss" : signal == "gradient_norm" ? "gradient norm" : "update norm over the learning rate";
 }
 
-std::optional<Trouble> graded(Trouble trouble) {
+std::optional<Trouble> taken(Trouble trouble) {
   trouble.grade = Grade::taken;
   return trouble;
 }
@@ -113,11 +113,11 @@ std::optional<Trouble> Signals::fallen_entropy(const StepReport& report) {
 
 std::optional<Trouble> Signals::of_update(const StepReport& report) {
   if (report.lr > 0)
-    if (auto trouble = spike(update_, "update_norm", report.update_norm / report.lr, "")) return graded(*trouble);
+    if (auto trouble = spike(update_, "update_norm", report.update_norm / report.lr, "")) return taken(*trouble);
   if (!options_.spikes) return std::nullopt;
   auto trouble = leaping_logit(report, 0);
   if (!trouble) trouble = fallen_entropy(report);
-  return trouble ? graded(*trouble) : trouble;
+  return trouble ? taken(*trouble) : trouble;
 }
 
 void Signals::accept(const StepReport& report) {

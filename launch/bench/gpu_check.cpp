@@ -42,7 +42,8 @@ name: {}
 precision: bf16
 device: cuda
 model:
-  {{kind: decoder, hidden: {}, layers: {}, ffn: {}, vocab: {}, tie_embeddings: {}, attention: {{heads: {}, qk_norm: {{kind: rms}}}}}}
+  {{kind: decoder, hidden: {}, layers: {}, ffn: {}, vocab: {}, tie_embeddings: {},
+   attention: {{heads: {}, qk_norm: {{kind: rms}}}}}}
 data: {{train: none, sequence_length: {}}}
 batch: {{sequences: {}, micro_sequences: {}}}
 train: {{steps: 1}}

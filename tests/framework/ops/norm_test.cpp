@@ -243,6 +243,8 @@ TEST(Norm, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message({wide, {}}), ::testing::HasSubstr("the weight must be fp32 [8], not fp32 [9]"));
   EXPECT_THAT(message({run.weight, bias}), ::testing::HasSubstr("an rms norm has no bias"));
   EXPECT_EQ(message({run.weight, {}}), "accepted");
+  EXPECT_THROW(ops::norm_forward({run.y, {}, run.statistics(), run.residual, run.branch, run.weights()}), Error);
+  EXPECT_THROW(ops::norm_forward({run.y, run.sum, run.statistics(), run.residual, {}, run.weights()}), Error);
 }
 
 }  // namespace
