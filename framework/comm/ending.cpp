@@ -48,11 +48,11 @@ bool mpi_runs() {
   return started && !ended;
 }
 
-struct Place {
+struct WorldPlace {
   int rank = 0, size = 1;
 };
-Place place_in_world() {
-  Place place;
+WorldPlace place_in_world() {
+  WorldPlace place;
   if (!mpi_runs()) return place;
   MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &place.size);
@@ -85,7 +85,7 @@ void answer_signals(void (*how)(int)) {
 }
 
 // Tells the ranks above this one that it has failed.
-void announce(const Place& place) {
+void announce(const WorldPlace& place) {
   for (int other = place.rank + 1; other < place.size; ++other) {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Isend(nullptr, 0, MPI_BYTE, other, kAnnounceTag, MPI_COMM_WORLD, &request);
@@ -135,7 +135,7 @@ class Ending {
  private:
   double waited_seconds() const { return seconds_since(begin_); }
 
-  const Place place_ = place_in_world();
+  const WorldPlace place_ = place_in_world();
   const Outcome& mine_;
   std::vector<int> codes_;  // of the ranks; negative where one failed
   const Clock::time_point begin_ = Clock::now();
@@ -151,7 +151,7 @@ void end_all_ranks(const Error& error) {
     mine = describe();
   }
   if (mpi_runs()) {
-    const Place place = place_in_world();
+    const WorldPlace place = place_in_world();
     answer_signals(SIG_DFL);
     announce(place);
     if (place.rank > 0) usleep(useconds_t(kAnnounce_seconds * 1e6));  // a lower one may be about to say the same

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/io/files.h"
+#include "framework/optim/adamw.h"
 #include "launch/convert/imported_weights.h"
 #include "tests/models/decoder/compare_gradient.h"
 #include "tests/models/decoder/decoder_case.h"
