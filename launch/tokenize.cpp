@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "framework/base/clock.h"
@@ -69,6 +70,12 @@ void run(const data::CorpusOptions& options) {
   }();
   tell(options.prefix, reports.training, reports.type);
   if (reports.valid) tell(options.prefix + "-valid", *reports.valid, reports.type);
+  if (!reports.valid && std::filesystem::exists(options.prefix + "-valid.bin"))
+    log::warning("{}-valid: held-out tokens of another text or tokenizer, and not made anew without --valid",
+                 options.prefix);
+  if (const std::string json = data::unread_json(options); !json.empty())
+    log::warning("{}: looks like JSON Lines, read as plain text; --documents jsonl reads what is under '{}'", json,
+                 options.json_key);
   if (reports.invalid_bytes > 0)
     log::warning("{} bytes of the text are not UTF-8; they are kept as they are", reports.invalid_bytes);
   const double seconds = seconds_since(start);
@@ -90,12 +97,17 @@ void add_tokenize(CLI::App& program) {
                       "Train a SentencePiece model with this many ids, PREFIX.model (default: 257 ids for bytes)");
   command->add_option("--model", options->model,
                       "Use this SentencePiece .model or tokenizer.json (byte-level BPE); it is copied beside PREFIX");
-  const std::map<std::string, data::DocumentRule> rules = {
-      {"file", data::DocumentRule::file}, {"blank", data::DocumentRule::blank}, {"line", data::DocumentRule::line}};
+  const std::map<std::string, data::DocumentRule> rules = {{"file", data::DocumentRule::file},
+                                                           {"blank", data::DocumentRule::blank},
+                                                           {"line", data::DocumentRule::line},
+                                                           {"jsonl", data::DocumentRule::jsonl}};
   command
-      ->add_option("--documents", options->documents,
-                   "What a document is: a file, text up to blank lines, or a line (default: file)")
+      ->add_option(
+          "--documents", options->documents,
+          "What a document is: a file, text up to blank lines, a line, or the text in a line of JSON (default: file)")
       ->transform(CLI::CheckedTransformer(rules));
+  command->add_option("--json-key", options->json_key, "Under which --documents jsonl finds the text")
+      ->capture_default_str();
   command->callback([options] { run(*options); });
 }
 

@@ -1,5 +1,6 @@
 #include "launch/common/run_setup.h"
 
+#include "framework/data/tokenizer.h"
 #include "framework/ops/logit_place.h"
 #include "models/decoder/parallelize.h"
 
@@ -10,14 +11,22 @@ using config::Node;
 
 std::vector<data::Source> sources_of(const std::vector<config::DataSource>& sources) {
   std::vector<data::Source> out;
-  for (const config::DataSource& source : sources) out.push_back({source.path, source.weight});
+  for (const config::DataSource& source : sources) {
+    data::Source& s = out.emplace_back(data::Source{source.path, source.weight});
+    if (source.type)
+      s.type = *source.type == config::IdType::uint16 ? data::TokenType::uint16 : data::TokenType::uint32;
+    if (source.document_end) s.document_end = int32_t(*source.document_end);
+  }
   return out;
 }
 
 int64_t vocabulary_of_data(const config::RunConfig& run) {
   int64_t vocabulary = 0;
   for (const config::DataSource& source : run.data.train) {
-    const auto notes = data::read_notes(source.path);
+    const std::vector<std::string> files = data::matching_files(source.path);
+    if (files.empty())
+      throw run.source["data"]["train"].error("{}: no token file (.bin or .npy) matches this pattern", source.path);
+    const auto notes = data::notes_of(files[0]);
     if (!notes)
       throw run.source["model"].error(
           "model.vocab is not given, and {} has no notes (.json) that say it: give model.vocab", source.path);
@@ -26,11 +35,24 @@ int64_t vocabulary_of_data(const config::RunConfig& run) {
   return vocabulary;
 }
 
+// Nothing for bytes, or where the file is not there: what needs no text goes without it.
+std::optional<int64_t> tokenizer_crc32c_of(const config::RunConfig& run) {
+  try {
+    if (run.data.tokenizer) return data::tokenizer_crc32c(*run.data.tokenizer);
+    const auto notes = training_notes(run);
+    if (!notes || notes->model.empty() || notes->model_crc32c) return notes ? notes->model_crc32c : std::nullopt;
+    return data::tokenizer_crc32c(notes->model_path());
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 FullConfig complete(config::RunConfig run) {
   const auto elsewhere = config::known_keys<config::RunConfig>("");
   FullConfig full{std::move(run), {}};
   full.model = models::read_decoder_config(full.run.model, elsewhere);
   if (full.model.vocab.is_auto()) full.model.vocab = vocabulary_of_data(full.run);
+  if (!full.run.data.tokenizer_crc32c) full.run.data.tokenizer_crc32c = tokenizer_crc32c_of(full.run);
   if (full.model.positions.learned && full.run.data.sequence_length > full.model.positions.max_positions)
     throw full.run.source["data"]["sequence_length"].error("{} is above model.positions.max_positions {}",
                                                            full.run.data.sequence_length,
@@ -93,6 +115,13 @@ config::Layout layout_for(const FullConfig& config, int64_t ranks) {
   return layout;
 }
 
+std::optional<data::TokenNotes> training_notes(const config::RunConfig& run) {
+  for (const config::DataSource& source : run.data.train)
+    for (const std::string& path : data::matching_files(source.path))
+      if (auto notes = data::notes_of(path)) return notes;
+  return std::nullopt;
+}
+
 data::Dataset open_training_data(const FullConfig& config) {
   return data::Dataset(sources_of(config.run.data.train), dataset_options(config));
 }
@@ -100,7 +129,17 @@ data::Dataset open_training_data(const FullConfig& config) {
 data::Dataset open_validation_data(const FullConfig& config) {
   if (!config.run.data.valid)
     throw config.run.source["data"].error("there is no held-out data: give data.valid, or --data PREFIX");
-  return data::Dataset(sources_of(*config.run.data.valid), dataset_options(config));
+  data::Dataset valid(sources_of(*config.run.data.valid), dataset_options(config));
+  if (const data::TokenNotes* notes = valid.notes()) {
+    if (const auto training = training_notes(config.run)) check_same_tokenizer(*training, *notes);
+    const auto& trained = config.run.data.tokenizer_crc32c;
+    if (trained && notes->model_crc32c && trained != notes->model_crc32c)
+      throw input_error(
+          "{}: its tokens are of another tokenizer than the model's (CRC32C {}, data.tokenizer_crc32c {}): run "
+          "`keel tokenize` with the model's as --model",
+          notes->path, *notes->model_crc32c, *trained);
+  }
+  return valid;
 }
 
 train::BatchSizes batch_sizes(const FullConfig& config, const config::Layout& layout) {

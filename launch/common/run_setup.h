@@ -20,7 +20,8 @@ struct FullConfig {
   std::string text() const;
 };
 
-// Reads a config file with overrides. An `auto` vocabulary is taken from the training data's notes.
+// Reads a config file with overrides. An `auto` vocabulary is taken from the training data's notes, and the checksum of
+// the tokenizer where none is stored.
 FullConfig read_full_config(const std::string& path, std::span<const std::string> overrides);
 // From a tree: a cell of an ablation.
 FullConfig read_full_config(const config::Node& root);
@@ -36,8 +37,11 @@ FullConfig with_fallback(const FullConfig& config, int64_t taken);
 // divide.
 config::Layout layout_for(const FullConfig& config, int64_t ranks);
 
+// Of the first training file that has notes and is there.
+std::optional<data::TokenNotes> training_notes(const config::RunConfig& run);
+
 data::Dataset open_training_data(const FullConfig& config);
-// Throws where the config names none.
+// Throws where the config names none, or its tokens are of another tokenizer than the training data.
 data::Dataset open_validation_data(const FullConfig& config);
 
 // The micro-batches of a step. `micro_sequences: auto` is the largest divisor of a data rank's sequences whose tokens

@@ -16,7 +16,7 @@ struct TokenizerPlace {
 };
 
 // data.tokenizer, as it is written or beside the checkpoint (a model that was moved); else what the notes of the
-// training data name. Throws where neither says one.
+// training data name. Throws where neither says one, or another one is there than the model was trained with.
 TokenizerPlace find_tokenizer(const FullConfig& config, const std::string& checkpoint);
 // Throws as well where it is not there.
 std::unique_ptr<data::Tokenizer> tokenizer_of_run(const FullConfig& config, const std::string& checkpoint);
