@@ -37,8 +37,8 @@ FullConfig with_fallback(const FullConfig& config, int64_t taken);
 config::Layout layout_for(const FullConfig& config, int64_t ranks);
 
 data::Dataset open_training_data(const FullConfig& config);
-// Throws where the config names none.
-data::Dataset open_validation_data(const FullConfig& config);
+// Of the config's data.valid, or of the files with that prefix. Throws where neither names any.
+data::Dataset open_validation_data(const FullConfig& config, const std::string& prefix = "");
 
 // The micro-batches of a step. `micro_sequences: auto` is the largest divisor of a data rank's sequences whose tokens
 // stay below about 8,000.
