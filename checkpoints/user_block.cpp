@@ -1,7 +1,6 @@
 #include "checkpoints/user_block.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -27,12 +26,7 @@ struct Header {
 
 std::vector<std::byte> read_bytes(const io::Descriptor& file, uint64_t begin, uint64_t size) {
   std::vector<std::byte> bytes(size);
-  for (uint64_t done = 0; done < size;) {
-    const ssize_t got = pread(file.get(), bytes.data() + done, size - done, off_t(begin + done));
-    if (got < 0) throw io::file_error(file.path(), "cannot read", errno);
-    if (got == 0) throw input_error("{}: cut short at byte {}", file.path(), begin + done);
-    done += uint64_t(got);
-  }
+  file.read_at(begin, reinterpret_cast<char*>(bytes.data()), size);
   return bytes;
 }
 

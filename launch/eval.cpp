@@ -14,10 +14,11 @@ struct Arguments {
 };
 
 void run(const Arguments& arguments, comm::World& world) {
-  LoadOptions options{.path = arguments.checkpoint, .overrides = arguments.overrides, .tensor = arguments.tensor};
-  if (!arguments.data.empty()) options.overrides.push_back("data.valid=" + arguments.data);
-  LoadedModel model(world, options);
-  const data::Dataset dataset = open_validation_data(model.config);
+  // First, since weights may take long to load.
+  const data::Dataset dataset =
+      open_validation_data(stored_config(world, arguments.checkpoint, arguments.overrides), arguments.data);
+  LoadedModel model(world,
+                    {.path = arguments.checkpoint, .overrides = arguments.overrides, .tensor = arguments.tensor});
   train::Evaluation evaluation(dataset, model.sizes, model.config.run.data.document_mask, arguments.sequences,
                                model.device);
   const train::EvaluationResult result = *evaluation.run(model.decoder, model.mesh);

@@ -81,14 +81,18 @@ void print_table(const checkpoints::Contents& contents) {
   if (contents.parts > 0) fmt::print("in {} parts\n", contents.parts);
 }
 
-void run(const Arguments& arguments) {
-  io::IoThread io;
-  const checkpoints::Contents contents = checkpoints::read_contents(io, arguments.checkpoint);
+void print(const Arguments& arguments, const checkpoints::Contents& contents, io::IoThread& io) {
   if (arguments.config) return fmt::print("{}", contents.state.config);
   std::optional<Bounds> bounds;
   if (arguments.bounds) bounds = bounds_of(io, arguments.checkpoint, contents);
-  arguments.json ? print_json(contents, bounds) : print_table(contents);
-  if (bounds && !arguments.json) print_bounds(*bounds);
+  if (arguments.json) return print_json(contents, bounds);
+  print_table(contents);
+  if (bounds) print_bounds(*bounds);
+}
+
+void run(const Arguments& arguments) {
+  io::IoThread io;
+  print(arguments, checkpoints::read_contents(io, arguments.checkpoint), io);
   if (!arguments.verify) return;
   const bool terminal = isatty(STDERR_FILENO) == 1;
   checkpoints::verify_tensors(io, arguments.checkpoint, [&](double share) {
@@ -106,7 +110,8 @@ void add_inspect(CLI::App& program) {
   command->add_flag("--json", arguments->json, "For programs");
   command->add_flag("--verify", arguments->verify, "Read everything and compare every checksum");
   command->add_flag("--bounds", arguments->bounds, "The bound on each head's logits that QK-Norm guarantees");
-  command->add_flag("--config", arguments->config, "Print the config that the run was made with");
+  command->add_flag("--config", arguments->config, "Print the config that the run was made with, and nothing else")
+      ->excludes("--json", "--bounds");
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "framework/base/trace.h"
@@ -12,8 +11,6 @@
 namespace keel::comm {
 namespace {
 
-constexpr double kBriefly_seconds = 1;
-constexpr double kLong_seconds = 0.25;      // a wait worth a line, should it never end
 constexpr int64_t kPollsBetweenLooks = 64;  // at the clock, and at whether someone else needs the core
 
 std::string mpi_text(int code) {
@@ -217,14 +214,13 @@ bool MpiEngine::poll() noexcept {
 }
 
 bool MpiEngine::poll_until(MpiOperation& operation, double limit_seconds) noexcept {
-  using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   bool told = false;
   for (int64_t idle_polls = 1; !operation.ended_; ++idle_polls) {
     if (poll()) continue;
     if (options.pause_microseconds > 0) usleep(useconds_t(options.pause_microseconds));
     if (options.pause_microseconds == 0 && idle_polls % kPollsBetweenLooks != 0) continue;
-    const double waited_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double waited_seconds = seconds_since(begin);
     if (waited_seconds > kLong_seconds && !std::exchange(told, true)) operation.tell(*standing, begin);
     if (limit_seconds > 0 && waited_seconds > limit_seconds) return false;
     sched_yield();  // with more ranks than cores, the one we wait for may need this core

@@ -94,9 +94,7 @@ class MpiOperation final : public Operation {
   std::string missing_ranks();
   std::string text() const { return comm::text(*group_, label_); }
   // Has waited since then.
-  void tell(Standing& standing, std::chrono::steady_clock::time_point begin) const {
-    standing.waits_since(begin, *group_, label_);
-  }
+  void tell(Standing& standing, Clock::time_point begin) const { standing.waits_since(begin, *group_, label_); }
 
   MpiEngine& engine_;
   const MpiGroup* group_ = nullptr;

@@ -11,15 +11,11 @@
 namespace keel::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // So many operations of a channel, not counting those that requests hold, may be in flight before the host waits for
 // the oldest: how many a channel has then follows from the program alone, and a step allocates none.
 constexpr int64_t kDepth = 64;
-constexpr double kBriefly_seconds = 1;
 constexpr double kClosing_seconds = 10;
 constexpr double kAborting_seconds = 5;
-constexpr double kLong_seconds = 0.25;  // a wait that is worth to be told of
 
 constexpr const char* kHints =
     "NCCL_DEBUG=INFO shows what NCCL does, NCCL_SOCKET_IFNAME names the network interface to use, NCCL_IB_DISABLE=1 "
@@ -28,10 +24,6 @@ constexpr const char* kHints =
 constexpr Label kStart{"the start", 0, DType::f32};
 constexpr Label kEnd{"the end", 0, DType::f32};
 constexpr Label kNothing{"nothing", 0, DType::f32};
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 }  // namespace
 

@@ -5,7 +5,6 @@
 #include <nccl.h>
 
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <functional>
 #include <list>
@@ -75,7 +74,7 @@ class NcclFamily final : public WaitGuard {
   std::vector<NcclChannel*> channels_;
   std::exception_ptr kept_;
   bool broken_ = false;
-  std::chrono::steady_clock::time_point told_ = {};  // of which wait, by its begin; none: the clock's own begin
+  Clock::time_point told_ = {};  // of which wait, by its begin; none: the clock's own begin
 };
 
 // A send or a receive that waits for those that belong to it.
@@ -95,7 +94,7 @@ class NcclOperation final : public Operation {
   void finish() override;
   void release() noexcept override;
 
-  std::chrono::steady_clock::time_point started() const { return started_; }
+  Clock::time_point started() const { return started_; }
   void tell(Standing& standing) const;
 
  private:
@@ -105,7 +104,7 @@ class NcclOperation final : public Operation {
   Label label_;
   NcclMessage message_;
   Event done_;
-  std::chrono::steady_clock::time_point started_;
+  Clock::time_point started_;
   bool held_ = false;     // by a request
   bool waiting_ = false;  // a message that does not move yet
   bool ended_ = true;     // on the GPU, as far as the host has seen

@@ -11,6 +11,9 @@
 
 namespace keel::comm {
 
+inline constexpr double kLong_seconds = 0.25;  // a wait that is told of, should it never end
+inline constexpr double kBriefly_seconds = 1;  // for what was started, where an exception passes
+
 class Standing {
  public:
   // `phase` is a literal. Costs two stores.

@@ -105,8 +105,7 @@ void EventCommand::run(const std::string& line) {
   const auto begin = Clock::now();
   int status = 0;
   while (waitpid(child, &status, WNOHANG) == 0) {
-    const std::chrono::duration<double> passed = Clock::now() - begin;
-    if (passed.count() > limit_seconds_ || Clock::now() > last_moment_.load()) {
+    if (seconds_since(begin) > limit_seconds_ || Clock::now() > last_moment_.load()) {
       kill(-child, SIGKILL);
       waitpid(child, &status, 0);
       return log::warning("stability.on_event was killed after {} s (stability.on_event_limit): {}", limit_seconds_,

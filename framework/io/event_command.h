@@ -3,13 +3,13 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "framework/base/clock.h"
 #include "framework/io/jsonl.h"
 
 namespace keel::io {
@@ -32,7 +32,6 @@ class EventCommand {
   void run(const std::string& line);
   bool closing() const { return last_moment_.load() != Clock::time_point::max(); }
 
-  using Clock = std::chrono::steady_clock;
   const std::string command_;
   const double limit_seconds_;
   std::mutex mutex_;

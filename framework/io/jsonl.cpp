@@ -14,43 +14,23 @@
 namespace keel::io {
 namespace {
 
-void numbers_to_texts(Json& value) {
-  if (value.is_structured()) {
-    for (Json& member : value) numbers_to_texts(member);
-  } else if (value.is_number_float() && !std::isfinite(value.get<double>())) {
-    double number = value.get<double>();
-    value = std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
-  }
-}
-
-void texts_to_numbers(Json& value) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (value.is_structured()) {
-    for (Json& member : value) texts_to_numbers(member);
-  } else if (value == "nan") {
-    value = std::numeric_limits<double>::quiet_NaN();
-  } else if (value == "inf") {
-    value = kInfinity;
-  } else if (value == "-inf") {
-    value = -kInfinity;
-  }
-}
-
 // The lines of a file, one at a time; `ended` says whether the last one had its newline.
 class Lines {
  public:
-  explicit Lines(const std::string& path) : stream_(path, std::ios::binary) {
-    if (!stream_) throw file_error(path, "cannot open for reading", errno);
+  explicit Lines(std::string path) : path_(std::move(path)), stream_(path_, std::ios::binary) {
+    if (!stream_) throw file_error(path_, "cannot open for reading", errno);
   }
   bool next() {
-    if (!std::getline(stream_, line_)) return false;
+    const bool more = bool(std::getline(stream_, line_));
+    if (stream_.bad()) throw file_error(path_, "cannot read", errno);
     ended_ = !stream_.eof();
-    return true;
+    return more;
   }
   const std::string& line() const { return line_; }
   bool ended() const { return ended_; }
 
  private:
+  std::string path_;
   std::ifstream stream_;
   std::string line_;
   bool ended_ = true;
@@ -116,17 +96,38 @@ void mend_end(const std::string& path) {
 
 JsonLinesWriter::JsonLinesWriter(const std::string& path) : file_((mend_end(path), path)) {}
 
+Json storable(Json value) {
+  if (value.is_structured()) {
+    for (Json& member : value) member = storable(std::move(member));
+  } else if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    const double number = value.get<double>();
+    value = std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
+  }
+  return value;
+}
+
+Json restored(Json value) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (value.is_structured()) {
+    for (Json& member : value) member = restored(std::move(member));
+  } else if (value == "nan") {
+    value = std::numeric_limits<double>::quiet_NaN();
+  } else if (value == "inf") {
+    value = kInfinity;
+  } else if (value == "-inf") {
+    value = -kInfinity;
+  }
+  return value;
+}
+
 std::string json_line(const Json& object) {
-  Json storable = object;
-  numbers_to_texts(storable);
-  return storable.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return storable(object).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::optional<Json> parse_json_line(const std::string& line) {
   Json object = Json::parse(line, nullptr, false);
   if (!object.is_object()) return std::nullopt;
-  texts_to_numbers(object);
-  return object;
+  return restored(std::move(object));
 }
 
 double number(const Json& object, const char* key) {

@@ -15,6 +15,10 @@ namespace keel::io {
 
 using Json = nlohmann::ordered_json;  // keys stay in the order they were set in
 
+// With the strings "nan", "inf" and "-inf" in the place of such numbers, and back, at any depth.
+Json storable(Json value);
+Json restored(Json value);
+
 // The object as one line, its newline included.
 std::string json_line(const Json& object);
 

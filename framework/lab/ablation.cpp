@@ -139,17 +139,8 @@ io::Json read_json(const std::string& path) {
 }  // namespace
 
 const char* name_of(CellState state) {
-  switch (state) {
-    case CellState::waiting:
-      return "waiting";
-    case CellState::begun:
-      return "begun";
-    case CellState::failed:
-      return "failed";
-    case CellState::finished:
-      return "finished";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"waiting", "begun", "failed", "finished"};
+  return kNames[size_t(state)];
 }
 
 CellState Ablation::state(size_t index) const {

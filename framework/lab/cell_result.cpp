@@ -123,16 +123,9 @@ void each_optional(Result& r, Visit visit) {
   visit("peak_resident_bytes", r.peak_resident_bytes);
 }
 
-// JSON has no NaN and no infinity.
-io::Json stored(double value) {
-  return std::isfinite(value) ? io::Json(value) : io::Json(fmt::format("{}", value));
-}
-
-double real(const io::Json& stored) {
-  if (stored.is_number()) return stored.get<double>();
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const auto text = stored.get<std::string>();
-  return text == "inf" ? kInfinity : text == "-inf" ? -kInfinity : std::numeric_limits<double>::quiet_NaN();
+// Any other text than io::restored() knows is not a number either: an earlier version wrote "-nan".
+double real(const io::Json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
 constexpr CellEnd kEnds[] = {CellEnd::done, CellEnd::lost, CellEnd::unstable};
@@ -140,15 +133,8 @@ constexpr CellEnd kEnds[] = {CellEnd::done, CellEnd::lost, CellEnd::unstable};
 }  // namespace
 
 const char* name_of(CellEnd end) {
-  switch (end) {
-    case CellEnd::done:
-      return "done";
-    case CellEnd::lost:
-      return "lost";
-    case CellEnd::unstable:
-      return "unstable";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"done", "lost", "unstable"};
+  return kNames[size_t(end)];
 }
 
 std::string lost_by_steps(const RunRecord& run) {
@@ -196,14 +182,15 @@ CellResult judge(const RunRecord& run, double bigram_loss, bool bf16) {
 io::Json to_json(const CellResult& result) {
   io::Json json = {{"end", name_of(result.end)}, {"reason", result.reason}, {"lost", result.lost}};
   each_count(result, [&](const char* name, int64_t value) { json[name] = value; });
-  each_number(result, [&](const char* name, double value) { json[name] = stored(value); });
+  each_number(result, [&](const char* name, double value) { json[name] = value; });
   each_optional(result, [&](const char* name, const std::optional<double>& value) {
-    json[name] = value ? stored(*value) : io::Json();
+    json[name] = value ? io::Json(*value) : io::Json();
   });
-  return json;
+  return io::storable(std::move(json));
 }
 
-CellResult result_from_json(const io::Json& json) {
+CellResult result_from_json(const io::Json& stored) {
+  const io::Json json = io::restored(stored);
   CellResult result{.reason = json.at("reason")};
   for (CellEnd end : kEnds)
     if (json.at("end") == name_of(end)) result.end = end;

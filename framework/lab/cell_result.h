@@ -49,6 +49,6 @@ CellResult judge(const RunRecord& run, double bigram_loss, bool bf16);
 std::string lost_by_steps(const RunRecord& run);
 
 io::Json to_json(const CellResult& result);
-CellResult result_from_json(const io::Json& json);
+CellResult result_from_json(const io::Json& stored);
 
 }  // namespace keel::lab

@@ -4,13 +4,17 @@
 
 namespace keel::lab {
 
-int severity(const io::Json& event) {
+const std::map<std::string, int>& severities() {
   static const std::map<std::string, int> kSeverities = {
-      {"saved", 0},    {"memory", 0},      {"config_changed", 0}, {"spike_score", 0}, {"start", 1},
-      {"resume", 1},   {"skip", 2},        {"save_failed", 3},    {"lower_lr", 3},    {"roll_back", 4},
-      {"fallback", 4}, {"rolled_back", 4}, {"stop_unstable", 5}};
-  const auto found = kSeverities.find(event.value("event", ""));
-  return found == kSeverities.end() ? 2 : found->second;
+      {"saved", 0},     {"memory", 0},   {"config_changed", 0}, {"environment_changed", 0}, {"spike_score", 0},
+      {"start", 1},     {"resume", 1},   {"skip", 2},           {"save_failed", 3},         {"lower_lr", 3},
+      {"roll_back", 4}, {"fallback", 4}, {"rolled_back", 4},    {"stop_unstable", 5}};
+  return kSeverities;
+}
+
+int severity(const io::Json& event) {
+  const auto found = severities().find(event.value("event", ""));
+  return found == severities().end() ? 2 : found->second;
 }
 
 std::vector<const io::Json*> shown_events(const RunRecord& run, size_t most) {

@@ -8,14 +8,12 @@
 namespace keel::train {
 
 void ProgressHook::start(const Progress&) {
-  last_ = std::chrono::steady_clock::now();
+  steps_.lap();
 }
 
 Verdict ProgressHook::after_step(const StepReport& report, const Verdict& verdict, const Progress&) {
   if (!options_.speaker) return {};
-  const auto now = std::chrono::steady_clock::now();
-  const double seconds = std::chrono::duration<double>(now - last_).count();
-  last_ = now;
+  const double seconds = steps_.lap();
   seconds_per_step_ = seconds_per_step_ == 0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
   if (verdict.action != Action::proceed) {
     if (line_open_) std::fputc('\n', stderr);

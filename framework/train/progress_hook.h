@@ -2,8 +2,7 @@
 //   step 1200/5000  loss 3.2140  lr 9.80e-04  |g| 0.410  max logit 11.2  31.2k tok/s  MFU 61%  ETA 12m08s
 #pragma once
 
-#include <chrono>
-
+#include "framework/base/clock.h"
 #include "framework/train/run_files_hook.h"
 
 namespace keel::train {
@@ -28,7 +27,7 @@ class ProgressHook : public Hook {
 
   ProgressOptions options_;
   double seconds_per_step_ = 0;  // exponential mean, so that the estimate is steady
-  std::chrono::steady_clock::time_point last_;
+  Stopwatch steps_;
   bool line_open_ = false;
 };
 

@@ -22,7 +22,7 @@ double Throughput::mfu_causal(const StepReport& report) const {
 }
 
 void RunFilesHook::start(const Progress& progress) {
-  if (!options_.writer) return;
+  if (!options_.speaker) return;
   const std::string metrics = options_.directory + "/metrics.jsonl", events = options_.directory + "/events.jsonl";
   const int64_t kept = progress.step > 0 ? progress.step : -1;  // a run that starts anew keeps nothing of step 0 either
   io::cut_after(metrics, kept);
@@ -39,7 +39,7 @@ void RunFilesHook::start(const Progress& progress) {
 }
 
 Verdict RunFilesHook::after_step(const StepReport& report, const Verdict& verdict, const Progress&) {
-  if (!options_.writer) return {};
+  if (!options_.speaker) return {};
   write_metrics(report, verdict);
   write_telemetry(report);
   return {};
@@ -110,7 +110,7 @@ void RunFilesHook::event(const std::string& kind, const io::Json& fields) {
 void RunFilesHook::note(const std::string& kind, const io::Json& fields) {
   if (events_)
     event(kind, fields);
-  else if (options_.writer)
+  else if (options_.speaker)
     noted_.emplace_back(kind, fields);
 }
 

@@ -27,7 +27,7 @@ struct Throughput {
 
 struct RunFilesOptions {
   std::string directory;
-  bool writer = true;  // rank 0
+  bool speaker = true;  // rank 0
   bool tensorboard = true;
   Throughput throughput;
   bool rolled_back = false;  // earlier in this process: events after the step gone on from are history, and stay

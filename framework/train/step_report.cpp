@@ -3,21 +3,8 @@
 namespace keel::train {
 
 const char* name_of(Action action) {
-  switch (action) {
-    case Action::proceed:
-      return "proceed";
-    case Action::skip:
-      return "skip";
-    case Action::lower_lr:
-      return "lower_lr";
-    case Action::stop_saved:
-      return "stop_saved";
-    case Action::roll_back:
-      return "roll_back";
-    case Action::stop_unstable:
-      return "stop_unstable";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"proceed", "skip", "lower_lr", "stop_saved", "roll_back", "stop_unstable"};
+  return kNames[size_t(action)];
 }
 
 }  // namespace keel::train

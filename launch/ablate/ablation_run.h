@@ -2,9 +2,9 @@
 // processes with the same ablation, take the next cell that nobody has (io::RunLock).
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 
+#include "framework/base/clock.h"
 #include "framework/io/files.h"
 #include "launch/ablate/ablation_cells.h"
 #include "launch/train/training.h"
@@ -55,7 +55,7 @@ class AblationRun {
   bool speaker_ = false;                         // leads its group
   bool live_ = false;                            // shows a line that changes
   std::map<std::string, double> bigram_losses_;  // by data
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Clock::time_point begin_ = Clock::now();
 };
 
 }  // namespace keel

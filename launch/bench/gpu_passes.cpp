@@ -1,10 +1,10 @@
 #include "launch/bench/gpu_passes.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
+#include "framework/base/clock.h"
 #include "framework/base/rng.h"
 #include "framework/ops/activation.h"
 #include "framework/ops/adamw.h"
@@ -32,10 +32,10 @@ class Timer {
     pass();
     const Stream& stream = Stream::current(device_);
     stream.synchronize();
-    const auto begin = std::chrono::steady_clock::now();
+    const Clock::time_point begin = Clock::now();
     for (int i = 0; i < runs_; ++i) pass();
     stream.synchronize();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = seconds_since(begin);
     times.push_back({name, seconds / runs_, bytes, operations});
   }
   // Of the pass that was timed last; the targets are set for the full sizes.

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -65,6 +66,14 @@ std::string build_identity() {
   return fmt::format("{} {} {:08x}", KEEL_VERSION, KEEL_COMMIT, io::crc32c(std::as_bytes(std::span(program))));
 }
 
+std::vector<int64_t> ranks_per_host(const std::vector<std::string>& hosts) {
+  std::vector<int64_t> counts;
+  for (size_t rank = 0; rank < hosts.size(); ++rank)
+    if (std::find(hosts.begin(), hosts.begin() + ptrdiff_t(rank), hosts[rank]) == hosts.begin() + ptrdiff_t(rank))
+      counts.push_back(std::ranges::count(hosts, hosts[rank]));
+  return counts;
+}
+
 std::string environment_text(comm::World& world, Device device, const config::Layout& layout) {
   std::vector<std::string> hosts;
   for (int rank = 0; rank < world.size(); ++rank)
@@ -74,6 +83,7 @@ std::string environment_text(comm::World& world, Device device, const config::La
                                               {"compiler", KEEL_COMPILER},
                                               {"build", KEEL_BUILD_TYPE},
                                               {"hosts", hosts},
+                                              {"ranks_per_host", ranks_per_host(hosts)},
                                               {"threads", world.threads()},
                                               {"cpu", cpu_model()},
                                               {"cpu_features", cpu_features()},

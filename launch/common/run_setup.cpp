@@ -126,7 +126,8 @@ data::Dataset open_training_data(const FullConfig& config) {
   return data::Dataset(sources_of(config.run.data.train), dataset_options(config));
 }
 
-data::Dataset open_validation_data(const FullConfig& config) {
+data::Dataset open_validation_data(const FullConfig& config, const std::string& prefix) {
+  if (!prefix.empty()) return data::Dataset({{prefix}}, dataset_options(config));
   if (!config.run.data.valid)
     throw config.run.source["data"].error("there is no held-out data: give data.valid, or --data PREFIX");
   data::Dataset valid(sources_of(*config.run.data.valid), dataset_options(config));
@@ -146,8 +147,8 @@ train::BatchSizes batch_sizes(const FullConfig& config, const config::Layout& la
   constexpr int64_t kTokens = 8192;  // enough rows for efficient products; activations stay moderate
   const int64_t rows = layout.sequences_per_data_rank, T = config.run.data.sequence_length;
   int64_t micro = 1;
-  for (int64_t divisor = 1; divisor <= rows; ++divisor)
-    if (rows % divisor == 0 && divisor * T <= kTokens) micro = divisor;
+  for (int64_t divisor = 1; divisor <= rows && divisor * T <= kTokens; ++divisor)
+    if (rows % divisor == 0) micro = divisor;
   micro = config.run.batch.micro_sequences.value_or(micro);
   return {.micro_sequences = micro, .length = T, .micro_steps = rows / micro};
 }

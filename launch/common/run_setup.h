@@ -41,8 +41,9 @@ config::Layout layout_for(const FullConfig& config, int64_t ranks);
 std::optional<data::TokenNotes> training_notes(const config::RunConfig& run);
 
 data::Dataset open_training_data(const FullConfig& config);
-// Throws where the config names none, or its tokens are of another tokenizer than the training data.
-data::Dataset open_validation_data(const FullConfig& config);
+// Of the config's data.valid, or of the files with that prefix. Throws where neither names any, or their tokens are of
+// another tokenizer than the training data.
+data::Dataset open_validation_data(const FullConfig& config, const std::string& prefix = "");
 
 // The micro-batches of a step. `micro_sequences: auto` is the largest divisor of a data rank's sequences whose tokens
 // stay below about 8,000.

@@ -11,22 +11,13 @@
 namespace keel {
 namespace {
 
-int32_t draw(std::span<const float> logits, const Sampling& sampling, int64_t place) {
-  std::vector<int32_t> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  const size_t top = std::clamp<size_t>(size_t(sampling.top), 1, ids.size());
-  std::partial_sort(ids.begin(), ids.begin() + int64_t(top), ids.end(), [&](int32_t a, int32_t b) {
-    return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)] : a < b;
-  });
-  if (sampling.temperature == 0) return ids[0];
-  std::vector<double> weights(top);
-  for (size_t i = 0; i < top; ++i)
-    weights[i] = std::exp((double(logits[size_t(ids[i])]) - double(logits[size_t(ids[0])])) / sampling.temperature);
-  double left = uniform(key_of(sampling.seed, "generate"), uint64_t(place)) *
-                std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (size_t i = 0; i < top; ++i)
-    if ((left -= weights[i]) <= 0) return ids[i];
-  return ids[top - 1];
+void check_finite(std::span<const float> logits) {
+  const auto bad = std::ranges::find_if(logits, [](float logit) { return !std::isfinite(logit); });
+  if (bad == logits.end()) return;
+  throw Error(ErrorKind::internal,
+              fmt::format("the model gives id {} a logit of {}: its weights have diverged or overflow; take an earlier "
+                          "checkpoint, or precision=fp32",
+                          bad - logits.begin(), *bad));
 }
 
 // The next token's logits over the first `known` ids, the same on every rank.
@@ -68,6 +59,25 @@ std::vector<int32_t> visible_ids(const std::vector<int32_t>& ids, int64_t length
   std::vector<int32_t> visible(ids.end() - length, ids.end());
   if (start && length > 1) visible[0] = *start;
   return visible;
+}
+
+int32_t draw(std::span<const float> logits, const Sampling& sampling, int64_t place) {
+  check_finite(logits);
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const size_t top = std::clamp<size_t>(size_t(sampling.top), 1, ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + int64_t(top), ids.end(), [&](int32_t a, int32_t b) {
+    return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)] : a < b;
+  });
+  if (sampling.temperature == 0) return ids[0];
+  std::vector<double> weights(top);
+  for (size_t i = 0; i < top; ++i)
+    weights[i] = std::exp((double(logits[size_t(ids[i])]) - double(logits[size_t(ids[0])])) / sampling.temperature);
+  double left = uniform(key_of(sampling.seed, "generate"), uint64_t(place)) *
+                std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (size_t i = 0; i < top; ++i)
+    if ((left -= weights[i]) <= 0) return ids[i];
+  return ids[top - 1];
 }
 
 std::string write_on(const Writer& writer, const std::string& prompt, const Sampling& sampling) {

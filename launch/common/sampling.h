@@ -17,6 +17,10 @@ struct Sampling {
   uint64_t seed = 1;
 };
 
+// The id of the token at `place`, drawn from softmax(logits / temperature) over the `top` largest logits: a function of
+// the seed and the place. Equal logits come in the order of their ids. Errors: a logit that is not finite.
+int32_t draw(std::span<const float> logits, const Sampling& sampling, int64_t place);
+
 // A model whose tensor group works together; everything outlives this.
 struct Writer {
   models::Decoder& decoder;
@@ -31,7 +35,7 @@ struct Writer {
 std::vector<int32_t> visible_ids(const std::vector<int32_t>& ids, int64_t length, std::optional<int32_t> start);
 
 // What follows the prompt, up to the end of a document: the same on all ranks of the group, a function of the seed.
-// Collective over it. Throws where the prompt has ids that the model does not know.
+// Collective over it. Throws where the prompt has ids that the model does not know, and what draw() throws.
 std::string write_on(const Writer& writer, const std::string& prompt, const Sampling& sampling);
 
 }  // namespace keel

@@ -104,10 +104,9 @@ double loss_of(LoadedState& state, const data::Dataset& text) {
 
 void retrofit(const RetrofitOptions& options, comm::World& world) {
   check_change(options.change);
-  std::vector<std::string> overrides = {"precision=fp32", "model.recompute=none"};
-  if (!options.data.empty()) overrides.push_back("data.valid=" + options.data);
+  const std::vector<std::string> overrides = {"precision=fp32", "model.recompute=none"};
   const FullConfig before = stored_config(world, options.from, overrides);
-  const data::Dataset text = open_validation_data(before);
+  const data::Dataset text = open_validation_data(before, options.data);
   const nn::BatchShape batch{1, before.run.data.sequence_length};
   LoadedState source(world, before, options.tensor, batch, true);
   source.read(options.from);

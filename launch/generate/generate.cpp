@@ -55,7 +55,9 @@ void add_generate(CLI::App& program, comm::World& world) {
       ->capture_default_str();
   command->add_option("--compare", arguments->compare,
                       "Say how many words of the text occur in this file, and what was copied from it");
-  command->add_option("--seed", arguments->sampling.seed, "The same seed writes the same text")->capture_default_str();
+  command->add_option("--seed", arguments->sampling.seed, "The same seed writes the same text")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->callback([arguments, &world] { run(*arguments, world); });
 }
 

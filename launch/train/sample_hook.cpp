@@ -1,6 +1,7 @@
 #include "launch/train/sample_hook.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "framework/base/log.h"
 
@@ -13,7 +14,8 @@ void SampleHook::start(const train::Progress& progress) {
 }
 
 train::Verdict SampleHook::after_step(const train::StepReport& report, const train::Verdict&, const train::Progress&) {
-  if (!evaluation_.loss()) return {};
+  // A model whose loss is not finite has no next token to draw.
+  if (!evaluation_.loss() || !std::isfinite(*evaluation_.loss())) return {};
   for (const std::string& prompt : options_.prompts) {
     const std::string text = write_on(writer_, prompt, {.tokens = options_.tokens, .seed = options_.seed});
     std::string line = prompt + text;

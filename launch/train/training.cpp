@@ -9,6 +9,7 @@
 #include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
 #include "checkpoints/resume.h"
+#include "framework/base/clock.h"
 #include "framework/base/log.h"
 #include "framework/base/process.h"
 #include "framework/base/text.h"
@@ -78,7 +79,7 @@ struct Session {
     if (c.on_event && world.rank() == 0) command.emplace(*c.on_event, double(c.on_event_limit.count()));
   }
 
-  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  Clock::time_point begin = Clock::now();
   std::unique_ptr<comm::Communicator> saves;
   std::optional<io::RunLock> lock;  // on rank 0
   checkpoints::Recovery recovery;
@@ -142,7 +143,7 @@ class TrainingRun {
   parallel::Mesh mesh_;
   parallel::TensorParallel group_;
   train::BatchSizes sizes_;
-  bool speaker_;
+  bool speaker_;  // rank 0: prints lines and writes the run's files
   std::optional<data::Dataset> validation_data_;
   io::IoThread io_;
 };

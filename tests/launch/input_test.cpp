@@ -51,6 +51,8 @@ TEST_F(Input, Layouts) {
   refused("train run.yaml name=early data.train=wide data.valid=null model.vocab=257 parallel.tensor=3",
           {"command line: parallel.tensor=3: parallel.tensor: 3 ranks do not divide 4 heads"}, 3);
   refused("train run.yaml name=early telemetry.every=10 batch.sequences=600000", {"telemetry.every", "524288"});
+  refused("train run.yaml name=early telemetry.every=null batch.sequences=1000000000000 batch.micro_sequences=auto",
+          {"fewer than one global batch of 1000000000000"});
   EXPECT_FALSE(std::filesystem::exists(directory_ / "runs/early"));
 }
 

@@ -11,12 +11,6 @@
 namespace keel::io {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 std::string slurp_if_there(const std::string& path) {
   return std::filesystem::exists(path) ? slurp(path) : "";
 }

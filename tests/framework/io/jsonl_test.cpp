@@ -73,6 +73,14 @@ TEST(JsonLines, ABrokenLineWithinNamesItsPlace) {
   EXPECT_THAT(message_of([&] { read_json_lines(scratch / "absent"); }), HasSubstr("absent: cannot open for reading"));
 }
 
+// A directory opens, and every read of it fails, as on a disk that does.
+TEST(JsonLines, AReadThatFailsIsNoEnd) {
+  Scratch scratch;
+  std::filesystem::create_directory(scratch / "m.jsonl");
+  EXPECT_THAT(message_of([&] { read_json_lines(scratch / "m.jsonl"); }), HasSubstr("m.jsonl: cannot read: "));
+  EXPECT_THAT(message_of([&] { truncate_after(scratch / "m.jsonl", 10); }), HasSubstr("m.jsonl: cannot read: "));
+}
+
 TEST(JsonLines, TruncateDropsWhatCameAfterTheStep) {
   Scratch scratch;
   const std::string kept = "{\"event\":\"start\"}\n{\"step\":9}\n{\"step\":10,\"x\":\"nan\"}\n";

@@ -3,6 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <regex>
+#include <set>
+
+#include "framework/io/files.h"
 #include "framework/lab/ablation.h"
 #include "framework/lab/events.h"
 #include "tests/framework/data/temporary_folder.h"
@@ -218,6 +223,33 @@ TEST(Events, TheSeverestAndTheLastAreShown) {
     shown.push_back(fmt::format("{} {}", event->at("event").get<std::string>(), event->at("step").get<int>()));
   EXPECT_THAT(shown, ::testing::ElementsAre("rolled_back 3", "skip 499", "skip 500"));
   EXPECT_EQ(shown_events(run, 1000).size(), 500u) << "without saves";
+}
+
+std::set<std::string> quoted_words(const std::string& text) {  // "like_this"
+  static const std::regex kWord("\"([a-z_]+)\"");
+  std::set<std::string> words;
+  for (std::sregex_iterator at(text.begin(), text.end(), kWord), end; at != end; ++at) words.insert((*at)[1]);
+  return words;
+}
+
+// Kinds are the first argument of event() and note(), and the names of verdicts.
+TEST(Events, EveryKindThatIsWrittenIsKnown) {
+  namespace fs = std::filesystem;
+  const auto read = [](const fs::path& path) { return io::read_file(path.string(), 1 << 20); };
+  const fs::path root = KEEL_SOURCE_DIR;
+  static const std::regex kCall("\\b(event|note)\\(([^,{]*),");
+  std::set<std::string> kinds = quoted_words(read(root / "framework/train/step_report.cpp"));
+  for (const char* silent : {"proceed", "stop_saved"}) EXPECT_EQ(kinds.erase(silent), 1u) << silent;
+  for (const char* folder : {"framework/train", "checkpoints", "launch"})
+    for (const fs::path& path : fs::recursive_directory_iterator(root / folder)) {
+      if (path.extension() != ".cpp") continue;
+      const std::string text = read(path);
+      for (std::sregex_iterator call(text.begin(), text.end(), kCall), end; call != end; ++call)
+        kinds.merge(quoted_words((*call)[2]));
+    }
+  EXPECT_GE(kinds.size(), 14u);
+  for (const std::string& kind : kinds) EXPECT_TRUE(severities().contains(kind)) << kind;
+  EXPECT_EQ(severity({{"event", "environment_changed"}}), 0) << "a run on another machine is in no trouble";
 }
 
 TEST(CellResult, ReadsBackFromJson) {

@@ -14,7 +14,7 @@ namespace {
 TEST(RunFilesHook, TheEndDoesNotWaitForOtherIo) {
   const data::TemporaryFolder folder;
   io::IoThread io;
-  RunFilesHook files(io, {.directory = folder / "", .writer = true, .tensorboard = false, .throughput = {}});
+  RunFilesHook files(io, {.directory = folder / "", .speaker = true, .tensorboard = false, .throughput = {}});
   files.start({});
   StepReport report;
   report.step = 1;

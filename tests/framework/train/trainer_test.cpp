@@ -109,7 +109,7 @@ class TrainerTest : public ::testing::Test {
                     {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.05, .total_steps = steps},
                      .total_steps = steps,
                      .zero = zero});
-    RunFilesHook files(io, {.directory = folder / "", .writer = speaker, .tensorboard = false, .throughput = {}});
+    RunFilesHook files(io, {.directory = folder / "", .speaker = speaker, .tensorboard = false, .throughput = {}});
     const Note note = [&](const std::string& kind, const io::Json& fields) { files.note(kind, fields); };
     StabilityHook stability({.signals = {.spikes = false}, .ladder = {.skips_in_a_row = max_skips}, .note = note});
     recorder.emplace(model);
@@ -288,7 +288,7 @@ TEST(TimeLimitHook, EndsARunBeforeItsLastStepOnly) {
 // The run ends at a step whose evaluation was left out, and makes it up where it goes on. Where there is nothing to
 // save it is not left out.
 TEST_F(TrainerTest, AnEvaluationThatWasLeftOutIsMadeUp) {
-  RunFilesHook files(io, {.directory = folder / "", .writer = false, .tensorboard = false, .throughput = {}});
+  RunFilesHook files(io, {.directory = folder / "", .speaker = false, .tensorboard = false, .throughput = {}});
   Evaluation evaluation(*dataset, {1, 8, 1}, false, 0);
   bool ending = true;
   const EvaluationTimes times{.every = 5, .total_steps = 10, .first = true, .interrupted = [&] { return ending; }};

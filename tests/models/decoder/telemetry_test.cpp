@@ -162,7 +162,7 @@ class Telemetry : public ::testing::TestWithParam<Variant> {
     const std::string directory = folder / fmt::format("run-{}", ++runs);
     std::filesystem::create_directories(directory);
     train::RunFilesHook files(
-        io, {.directory = directory, .writer = ranks->rank() == 0, .tensorboard = false, .throughput = {}});
+        io, {.directory = directory, .speaker = ranks->rank() == 0, .tensorboard = false, .throughput = {}});
     models::TelemetryHook telemetry(training.decoder, training.mesh, files);
     Reference reference(training.decoder, training.batches, training.order);
     training.trainer->add(files);
