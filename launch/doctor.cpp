@@ -23,7 +23,10 @@ void print_gpus() {
     fmt::print("          cuda:{} {}, {}, compute capability {}.{}\n", i, gpu.name,
                human_bytes(double(gpu.memory_bytes)), gpu.capability_major, gpu.capability_minor);
   }
-  if (count == 0) fmt::print("          no device is visible: is there a driver, and what is CUDA_VISIBLE_DEVICES?\n");
+  if (const std::string driver = cuda::old_driver(); !driver.empty())
+    fmt::print("          {}\n", driver);
+  else if (count == 0)
+    fmt::print("          no device is visible: is there a driver, and what is CUDA_VISIBLE_DEVICES?\n");
   fmt::print("nccl      {}\n", comm::nccl_versions());
 }
 

@@ -1,6 +1,9 @@
 #include "framework/comm/gpu_choice.h"
 
-#include <vector>
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "framework/base/build_config.h"
 #include "framework/base/rng.h"
@@ -10,9 +13,9 @@ namespace keel::comm {
 namespace {
 
 RankGpus seen_here(const std::string& host, int local_rank, int local_size) {
-  RankGpus mine{key_of(0, host), local_rank, local_size, cuda::gpu_count(), {}};
-  const int64_t index = gpu_index(local_rank, mine.visible);
-  if (index < mine.visible) mine.identity = cuda::describe_gpu(int(index)).identity;
+  RankGpus mine{key_of(0, host), local_rank, local_size, cuda::gpu_count()};
+  if (mine.visible > 0) mine.first = cuda::describe_gpu(0).identity;
+  if (local_rank < mine.visible) mine.with_number = cuda::describe_gpu(local_rank).identity;
   return mine;
 }
 
@@ -25,52 +28,70 @@ std::vector<RankGpus> gather(Communicator& all, const RankGpus& mine) {
   return ranks;
 }
 
-Error refusal(const GpuConflict& conflict, const RankGpus& rank, const std::string& host) {
+std::string sentence_of(const GpuConflict& conflict, const RankGpus& rank, const std::string& host) {
   if (conflict.other >= 0)
-    return input_error(
+    return fmt::format(
         "{} ranks on host {}, {} visible to each: ranks {} and {} would share one GPU, which NCCL does not allow: "
         "start "
         "one rank per GPU, or let each rank see another one (CUDA_VISIBLE_DEVICES)",
         rank.local_size, host, rank.visible == 1 ? "1 device" : fmt::format("{} devices", rank.visible), conflict.other,
         conflict.rank);
-  return input_error(
+  if (const std::string driver = cuda::old_driver(); !driver.empty()) return fmt::format("host {}: {}", host, driver);
+  return fmt::format(
       "{} on host {}, {} device{} visible: start one rank per GPU there (mpirun --map-by ppr:N:node), make more "
       "visible (CUDA_VISIBLE_DEVICES), or choose device: cpu",
       rank.local_size == 1 ? "1 rank" : fmt::format("{} ranks", rank.local_size), host, rank.visible,
       rank.visible == 1 ? "" : "s");
 }
 
+// Of the rank that has none; "" where there is no conflict.
+std::string why_not(Communicator& all, std::span<const RankGpus> ranks, const std::string& host) {
+  const auto conflict = find_gpu_conflict(ranks);
+  if (!conflict) return {};
+  const std::string own = all.rank() == conflict->rank ? sentence_of(*conflict, ranks[size_t(all.rank())], host) : "";
+  return broadcast_text(all, own, conflict->rank);
+}
+
 }  // namespace
 
-int64_t gpu_index(int64_t local_rank, int64_t visible) {
-  return visible == 1 ? 0 : local_rank;
+std::vector<int64_t> gpu_indices(std::span<const RankGpus> ranks) {
+  std::set<std::pair<uint64_t, GpuIdentity>> firsts;
+  std::set<uint64_t> sharing;  // hosts
+  for (const RankGpus& rank : ranks)
+    if (!firsts.insert({rank.host, rank.first}).second) sharing.insert(rank.host);
+  std::vector<int64_t> indices;
+  for (const RankGpus& rank : ranks)
+    indices.push_back(rank.visible == 1 || !sharing.contains(rank.host) ? 0 : rank.local_rank);
+  return indices;
 }
 
 std::optional<GpuConflict> find_gpu_conflict(std::span<const RankGpus> ranks) {
+  const std::vector<int64_t> indices = gpu_indices(ranks);
+  std::map<std::pair<uint64_t, GpuIdentity>, int> taken;
   for (int rank = 0; rank < int(ranks.size()); ++rank) {
     const RankGpus& mine = ranks[size_t(rank)];
-    if (gpu_index(mine.local_rank, mine.visible) >= mine.visible) return GpuConflict{rank};
-    for (int other = 0; other < rank; ++other)
-      if (ranks[size_t(other)].host == mine.host && ranks[size_t(other)].identity == mine.identity)
-        return GpuConflict{rank, other};
+    const int64_t index = indices[size_t(rank)];
+    if (index >= mine.visible) return GpuConflict{rank};
+    const auto [other, alone] = taken.insert({{mine.host, index == 0 ? mine.first : mine.with_number}, rank});
+    if (!alone) return GpuConflict{rank, other->second};
   }
   return std::nullopt;
 }
 
-bool every_rank_has_a_gpu(Communicator& all, const std::string& host, int local_rank, int local_size) {
-  return !find_gpu_conflict(gather(all, seen_here(host, local_rank, local_size)));
+GpuLack find_gpu_lack(Communicator& all, const std::string& host, int local_rank, int local_size) {
+  if (!KEEL_HAS_CUDA) return {"this build has no CUDA"};
+  const std::vector<RankGpus> ranks = gather(all, seen_here(host, local_rank, local_size));
+  const std::string why = why_not(all, ranks, host);
+  const bool any = std::ranges::any_of(ranks, [](const RankGpus& rank) { return rank.visible > 0; });
+  return {why, any || lowest_rank_where(all, !cuda::old_driver().empty()) < all.size()};
 }
 
 Device choose_gpu(Communicator& all, const std::string& host, int local_rank, int local_size) {
   if (!KEEL_HAS_CUDA)
     throw input_error("this build has no CUDA: configure with the preset cuda, or choose device: cpu");
-  const RankGpus mine = seen_here(host, local_rank, local_size);
-  const std::vector<RankGpus> ranks = gather(all, mine);
-  if (const auto conflict = find_gpu_conflict(ranks)) {
-    const std::string where = broadcast_text(all, host, conflict->rank);
-    throw refusal(*conflict, ranks[size_t(conflict->rank)], where);
-  }
-  return {DeviceKind::cuda, int(gpu_index(local_rank, mine.visible))};
+  const std::vector<RankGpus> ranks = gather(all, seen_here(host, local_rank, local_size));
+  if (const std::string why = why_not(all, ranks, host); !why.empty()) throw input_error("{}", why);
+  return {DeviceKind::cuda, int(gpu_indices(ranks)[size_t(all.rank())])};
 }
 
 }  // namespace keel::comm

@@ -134,8 +134,8 @@ void World::measure_host() {
   if (all_->rank() == 0 && !given && !advice.empty()) log::warning("{}", advice);
 }
 
-bool World::every_rank_has_a_gpu() {
-  return comm::every_rank_has_a_gpu(*all_, host_, local_rank_, local_size_);
+GpuLack World::find_gpu_lack() {
+  return comm::find_gpu_lack(*all_, host_, local_rank_, local_size_);
 }
 
 Device World::use_gpu() {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "framework/comm/gpu_choice.h"
 #include "framework/comm/watch.h"
 
 namespace keel::comm {
@@ -61,8 +62,8 @@ class World {
   // this returns, too (nccl.h). Throws an input error where a rank has no GPU to itself, an internal error where the
   // GPUs cannot reach each other within the start's limit. Collective; asked again, it gives the same.
   Device use_gpu();
-  // Whether every rank can have a GPU to itself. Collective, before use_gpu().
-  bool every_rank_has_a_gpu();
+  // Why not every rank can have a GPU to itself. Collective, before use_gpu().
+  GpuLack find_gpu_lack();
   // All ranks, for one other thread (checkpoint exchange), which sleeps while it waits. Collective.
   std::unique_ptr<Communicator> another(std::string_view name);
   // All ranks, for parallel HDF5 in the I/O thread; nothing else is sent there. Owned by World.

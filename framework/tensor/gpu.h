@@ -18,7 +18,10 @@ namespace cuda {
 
 // How many CUDA_VISIBLE_DEVICES lets through; 0 where there is no driver.
 int gpu_count();
+// What to do about a driver that is older than the build's CUDA, with both versions; "" where it is not.
+std::string old_driver();
 Gpu describe_gpu(int index);
+int64_t free_memory_bytes(int index);
 // "runtime 13.0, driver 13.0", or empty in a build without CUDA.
 std::string cuda_versions();
 

@@ -74,7 +74,13 @@ void destroy_graph(void*) {}
 int gpu_count() {
   return 0;
 }
+std::string old_driver() {
+  return {};
+}
 Gpu describe_gpu(int) {
+  refuse();
+}
+int64_t free_memory_bytes(int) {
   refuse();
 }
 std::string cuda_versions() {

@@ -7,9 +7,14 @@
 namespace keel {
 
 Device choose_device(const config::RunConfig& run, comm::World& world) {
-  const bool wanted =
-      run.device.is_auto() ? world.every_rank_has_a_gpu() : run.device.value() == config::DeviceKind::cuda;
-  if (!wanted) return {};
+  if (run.device.is_auto()) {
+    const comm::GpuLack lack = world.find_gpu_lack();
+    if (lack.surprising && !lack.why.empty() && world.rank() == 0)
+      log::warning("device: auto is the CPU here: {}", lack.why);
+    if (!lack.why.empty()) return {};
+  } else if (run.device.value() == config::DeviceKind::cpu) {
+    return {};
+  }
   if (!KEEL_HAS_CUDA)
     throw run.source["device"].error("cuda, but this build has no CUDA: configure with the preset cuda, or choose cpu");
   const Device device = world.use_gpu();

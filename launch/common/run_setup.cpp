@@ -127,10 +127,10 @@ data::Dataset open_training_data(const FullConfig& config) {
 }
 
 data::Dataset open_validation_data(const FullConfig& config, const std::string& prefix) {
-  if (!prefix.empty()) return data::Dataset({{prefix}}, dataset_options(config));
-  if (!config.run.data.valid)
+  if (prefix.empty() && !config.run.data.valid)
     throw config.run.source["data"].error("there is no held-out data: give data.valid, or --data PREFIX");
-  data::Dataset valid(sources_of(*config.run.data.valid), dataset_options(config));
+  data::Dataset valid(prefix.empty() ? sources_of(*config.run.data.valid) : std::vector<data::Source>{{prefix}},
+                      dataset_options(config));
   if (const data::TokenNotes* notes = valid.notes()) {
     if (const auto training = training_notes(config.run)) check_same_tokenizer(*training, *notes);
     const auto& trained = config.run.data.tokenizer_crc32c;

@@ -178,9 +178,10 @@ void TrainingRun::claim_directory() {
 
 void TrainingRun::announce() {
   const models::ModelCost cost = decoder_.cost(sizes_.length);
-  log::info("{}: {} parameters ({} in QK-Norm), {} ranks = tensor {} x data {}, {} threads each, {}", config_.run.name,
-            human_count(double(cost.parameters)), human_count(double(cost.qk_norm_parameters)), world_.size(),
-            layout_.tensor, layout_.data, world_.threads(), name_of(activation_type(config_)));
+  log::info("{}: {} parameters ({} in QK-Norm), {} ranks = tensor {} x data {}, {} threads each, {}, on {}",
+            config_.run.name, human_count(double(cost.parameters)), human_count(double(cost.qk_norm_parameters)),
+            world_.size(), layout_.tensor, layout_.data, world_.threads(), name_of(activation_type(config_)),
+            device_.text());
   for (const std::string& line : training_data_.source_lines()) log::info("{}", line);
   log::info("a step: {} sequences of {} tokens, {} micro-steps of {} on each data rank", config_.run.batch.sequences,
             sizes_.length, sizes_.micro_steps, sizes_.micro_sequences);

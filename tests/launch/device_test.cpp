@@ -95,6 +95,21 @@ TEST_F(DeviceRuns, GoesBackToACheckpoint) {
   EXPECT_THAT(ended.output, HasSubstr("going back to"));
 }
 
+TEST_F(DeviceRuns, AutoSaysWhyItIsTheCpuWhereThereAreGpus) {
+  const std::string common = "train device.yaml train.steps=1 name=";
+  for (auto [environment, ranks, reason] :
+       {std::tuple("KEEL_CUDA_HOST_DEVICES=1", 2, "device: auto is the CPU here: 2 ranks on host"),
+        {"KEEL_CUDA_HOST_DRIVER=12020", 1, "the driver is made for CUDA 12.2"}}) {
+    const Ended ended = keel(common + std::to_string(ranks), ranks, environment);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(reason));
+    EXPECT_THAT(ended.output, HasSubstr("on cpu"));
+  }
+  const Ended none = keel(common + "none", 1, "KEEL_CUDA_HOST_DEVICES=0");
+  EXPECT_EQ(none.code, 0) << none.output;
+  EXPECT_THAT(none.output, ::testing::Not(HasSubstr("device: auto")));
+}
+
 TEST_F(DeviceRuns, EvaluatesAndWrites) {
   ASSERT_EQ(keel("train device.yaml name=run device=cuda train.steps=3").code, 0);
   const Ended loss = keel("eval " + checkpoint("run", 3) + " --sequences 4");

@@ -34,12 +34,12 @@ class RunFixture : public ::testing::Test {
 
   void write_config(const std::string& name, const std::string& text) { std::ofstream(directory_ / name) << text; }
 
-  // In the fixture's directory; under mpirun where ranks > 0.
-  Ended keel(const std::string& arguments, int ranks = 0) {
+  // In the fixture's directory; under mpirun where ranks > 0. `environment`: NAME=VALUE of them.
+  Ended keel(const std::string& arguments, int ranks = 0, const std::string& environment = "") {
     const std::string launcher =
         ranks > 0 ? fmt::format("{} --oversubscribe --bind-to none -n {} ", MPIRUN, ranks) : "";
-    return run_command(fmt::format("cd {} && env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {}{} {}",
-                                   directory_.string(), launcher, KEEL_PROGRAM, arguments));
+    return run_command(fmt::format("cd {} && env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} {}{} {}",
+                                   directory_.string(), environment, launcher, KEEL_PROGRAM, arguments));
   }
 
   // The value of a key on every step's line of a run's metrics.

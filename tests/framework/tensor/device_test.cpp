@@ -109,10 +109,41 @@ TEST(Streams, AGuardedHostIsSomeHundredsAheadAtMost) {
   EXPECT_LT(ahead([&] { copy_async(y, x, stream); }), 400);
 }
 
+// CUDA may wait for all of a GPU's work there, where no guard looks.
+TEST(Streams, MemoryIsTakenAndGivenBackUnderGuards) {
+  if (!on_stand_in()) GTEST_SKIP() << "a real GPU may keep up";
+  const DeviceTensor x({100}, DType::f32);
+  Stream stream(test_device());
+  const StreamScope scope(stream);
+  std::optional<Buffer> buffer;
+  const auto looks = [&](const auto& work) {
+    stream.synchronize();
+    for (int i = 0; i < 10; ++i) ops::fill(x, 1);
+    const CountedWaits waits;
+    work();
+    return waits.count;
+  };
+  EXPECT_GE(looks([&] { buffer.emplace(test_device(), 64); }), 9);
+  EXPECT_GE(looks([&] { buffer.reset(); }), 9);
+  EXPECT_GE(looks([&] { buffer = Buffer::pinned(64, test_device()); }), 9);
+  EXPECT_GE(looks([&] { buffer.reset(); }), 9);
+}
+
 TEST(Devices, OneOpOnTwoIsRefused) {
   DeviceTensor x({8}, DType::f32);
   const OwnedTensor meta({8}, DType::f32, Device{DeviceKind::meta});
   EXPECT_THROW(ops::convert(x, meta), Error);
+}
+
+TEST(Devices, AnOldDriverIsNamedWithBothVersions) {
+  if (!on_stand_in()) GTEST_SKIP() << "a real driver is what it is";
+  EXPECT_EQ(cuda::old_driver(), "");
+  setenv("KEEL_CUDA_HOST_DRIVER", "12020", 1);
+  EXPECT_EQ(cuda::gpu_count(), 0);
+  EXPECT_THAT(cuda::old_driver(), ::testing::StartsWith("the driver is made for CUDA 12.2, this build for 13."));
+  setenv("KEEL_CUDA_HOST_DRIVER", "0", 1);
+  EXPECT_EQ(cuda::old_driver(), "") << "no driver at all";
+  unsetenv("KEEL_CUDA_HOST_DRIVER");
 }
 
 TEST(Devices, ABuildWithoutCudaSaysSo) {

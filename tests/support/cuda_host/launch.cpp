@@ -1,5 +1,7 @@
 #include "tests/support/cuda_host/launch.h"
 
+#include <cuda_runtime_api.h>
+
 #include <cstdlib>
 #include <numeric>
 #include <sstream>
@@ -82,6 +84,10 @@ size_t most_shared_bytes() {
 
 int device_count() {
   return int(visible_devices().size());
+}
+
+int driver_version() {
+  return int(from_environment("KEEL_CUDA_HOST_DRIVER", CUDART_VERSION));
 }
 
 int physical_device(int visible) {

@@ -1,6 +1,7 @@
 // The CUDA runtime calls that Keel uses, besides streams and events (streams.cpp).
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/support/cuda_host/faults.h"
@@ -12,6 +13,9 @@
 using namespace keel::cuda_host;
 
 namespace {
+
+constexpr size_t kReservedSharedBytes = 1024;  // of each block
+constexpr int kMostThreadsPerMultiprocessor = 2048;
 
 enum class Side { device, pinned, pageable, wrong };
 
@@ -139,6 +143,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (driver_version() < CUDART_VERSION) return with_error(cudaErrorInsufficientDriver);
   *count = device_count();
   return *count > 0 ? cudaSuccess : with_error(cudaErrorNoDevice);
 }
@@ -168,6 +173,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = int(most_shared_bytes());
       return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = int(most_shared_bytes() + kReservedSharedBytes);
+      return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
       *value = 9;
       return cudaSuccess;
@@ -177,6 +185,18 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     default:
       return with_error(cudaErrorInvalidValue);
   }
+}
+
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute attribute, int value) {
+  const bool known = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize;
+  return known && value >= 0 && size_t(value) <= most_shared_bytes() ? cudaSuccess : with_error(cudaErrorInvalidValue);
+}
+
+// By shared memory and threads; registers are not known here.
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads, size_t shared_bytes) {
+  *blocks = std::min(int((most_shared_bytes() + kReservedSharedBytes) / (shared_bytes + kReservedSharedBytes)),
+                     kMostThreadsPerMultiprocessor / threads);
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -194,10 +214,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxThreadsPerBlock = int(kMostThreads);
   properties->sharedMemPerBlock = 48 << 10;
   properties->sharedMemPerBlockOptin = most_shared_bytes();
-  properties->sharedMemPerMultiprocessor = 228 << 10;
+  properties->sharedMemPerMultiprocessor = most_shared_bytes() + kReservedSharedBytes;
   properties->regsPerBlock = 65536;
   properties->warpSize = 32;
-  properties->maxThreadsPerMultiProcessor = 2048;
+  properties->maxThreadsPerMultiProcessor = kMostThreadsPerMultiprocessor;
   return cudaSuccess;
 }
 
@@ -219,6 +239,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNotReady";
     case cudaErrorNoDevice:
       return "cudaErrorNoDevice";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     case cudaErrorIllegalState:
@@ -259,7 +281,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  *version = driver_version();
   return cudaSuccess;
 }
 

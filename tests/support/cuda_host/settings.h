@@ -14,5 +14,7 @@ int device_count();
 // Shared memory that a block may opt in to; asked for at each launch, so that a test may change it.
 size_t most_shared_bytes();
 int physical_device(int visible);
+// The newest CUDA that the driver knows, as the runtime writes versions.
+int driver_version();
 
 }  // namespace keel::cuda_host
