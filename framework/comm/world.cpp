@@ -12,7 +12,6 @@
 #include "framework/base/log.h"
 #include "framework/base/process.h"
 #include "framework/base/text.h"
-#include "framework/comm/gpu_choice.h"
 #include "framework/comm/launcher.h"
 #include "framework/comm/nccl.h"
 
