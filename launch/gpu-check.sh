@@ -1,21 +1,27 @@
 #!/usr/bin/env bash
 # Checks and measures Keel on the first GPU of this machine: the device tests against the double references, products,
-# single passes, and training steps of a 124M and a 1B model. Needs a driver and CUDA 13's libraries, nothing else.
+# single passes, and training steps of a small model beside the CPU's, a 124M and a 1B one.
 #   ./gpu-check.sh [--small] [--out FILE]      in a bundle that launch/gpu-bundle.sh made
 #   ./launch/gpu-check.sh --build build-cuda   from a build; build-cuda-host with --small needs no GPU
-# Writes JSON (gpu-check.json) and ends with 0 where every test passed and every model learned. Under 8 minutes.
+# Needs a driver and CUDA 13's libraries. Writes JSON (gpu-check.json) after each part, and beside it the log of each
+# test (gpu-check-logs/). Ends with 0 where everything was done and is right. After --deadline 480 seconds it is over,
+# a test after --test-limit 120; what was left out is named.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-build="" out=gpu-check.json small=""
+build="" out=gpu-check.json options=() deadline=480 of_a_test=120
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,6s/^# *//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# *//p' "$0"; exit 0 ;;
     --build) build=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
-    --small) small=--small; shift ;;
+    --deadline) deadline=$2; shift 2 ;;
+    --small) options+=(--small); shift ;;
+    --test-limit) of_a_test=$2; shift 2 ;;
+    --steps) options+=(--steps "$2"); shift 2 ;;
     *) echo "!! unknown option $1: see --help" >&2; exit 2 ;;
   esac
 done
+case "$deadline" in '' | *[!0-9]*) echo "!! --deadline $deadline: whole seconds are wanted" >&2; exit 2 ;; esac
 if [ -n "$build" ]; then
   tests=$(find "$build/tests/framework/ops" "$build/tests/framework/tensor" "$build/tests/cuda" -maxdepth 1 -type f \
           -name 'test_*' -perm -u+x | grep -E '/test_(ops_|tensor_device|device_api)' | sort)
@@ -25,20 +31,51 @@ else
   export KEEL_GOLDEN_DIR="$here/golden"
   cuda=${CUDA_HOME:-/usr/local/cuda}
   export LD_LIBRARY_PATH="$here/lib:$cuda/lib64:$cuda/targets/x86_64-linux/lib:${LD_LIBRARY_PATH:-}"
+  # The bundle's libstdc++ and libgcc want a C library as new as where it was made; older hosts take their own.
+  source "$here/needs"
+  glibc=$(getconf GNU_LIBC_VERSION | awk '{print $2}')
+  echo "== glibc here is $glibc; the programs need $needs_glibc, the bundle's libstdc++ $compiler_needs_glibc"
+  [ "$(printf '%s\n' "$compiler_needs_glibc" "$glibc" | sort -V | head -1)" != "$compiler_needs_glibc" ] ||
+    export LD_LIBRARY_PATH="$here/compiler:$LD_LIBRARY_PATH"
 fi
 [ -x "$check" ] || { echo "!! $check is missing: build the target device_tests, or unpack a bundle" >&2; exit 2; }
-
-results=$(mktemp) failed=0
-trap 'rm -f "$results"' EXIT
+"$check" --help >/dev/null || {
+  echo "!! gpu_check does not start here, for the reason above: with a GLIBC or GLIBCXX in it, make the bundle" \
+       "on a system as old as this or run it in a container of Debian 12; else put CUDA 13's libraries in CUDA_HOME" >&2
+  exit 2
+}
 export KEEL_TEST_DEVICE=cuda OMP_WAIT_POLICY=passive
+timeout 60 "$check" --look || { echo "!! no usable GPU, for the reason above" >&2; exit 2; }
+
+logs="${out%.json}-logs"
+rm -rf "$logs"
+mkdir -p "$logs"
+touch "$logs/results" "$logs/left_out"
+left() { echo $((deadline - SECONDS)); }
+failed=0
 for test in $tests; do
-  begin=$(date +%s.%N) code=0
-  timeout 120 "$test" >"$results.log" 2>&1 || code=$?
+  name=$(basename "$test") code=0
+  limit=$(($(left) - deadline * 2 / 5))  # the rest belongs to what follows
+  if [ "$limit" -lt 1 ]; then
+    echo "== $name: left out, too late"
+    echo "$name" >>"$logs/left_out"
+    failed=1
+    continue
+  fi
+  begin=$(date +%s.%N)
+  [ "$limit" -lt "$of_a_test" ] || limit=$of_a_test
+  timeout -k 5 "$limit" "$test" "--gtest_output=json:$logs/$name.json" >"$logs/$name.log" 2>&1 || code=$?
   seconds=$(echo "$begin $(date +%s.%N)" | awk '{printf "%.1f", $2 - $1}')
-  echo "$(basename "$test") $code $seconds" >>"$results"
-  echo "== $(basename "$test"): $([ $code = 0 ] && echo passed || echo "FAILED ($code)") in $seconds s"
-  [ $code = 0 ] || { failed=1; grep -E "Failure|error|what|FAILED" "$results.log" | head -20 >&2 || true; }
+  echo "$name $code $seconds" >>"$logs/results"
+  echo "== $name: $([ $code = 0 ] && echo passed || echo "FAILED ($code)") in $seconds s"
+  [ $code = 0 ] || { failed=1; tail -n 40 "$logs/$name.log" >&2; }
 done
-rm -f "$results.log"
-"$check" $small --tests "$results" --out "$out"
+# No part begins in the last fifth, none outlasts it; where time is up, what is known is still written.
+limit=$(left) code=0
+[ "$limit" -ge 0 ] || limit=0
+most=$((limit > 15 ? limit : 15))
+timeout -k 5 "$most" "$check" "${options[@]}" --tests "$logs" --out "$out" --limit $((limit * 4 / 5)) || code=$?
+[ $code = 0 ] || failed=1
+part=$(sed -n 's/^  "at": "\(.*\)",\{0,1\}$/\1/p' "$out")
+[ -z "$part" ] || echo "!! ended ($code) in the part '$part', after at most $most s: $out has what was known before" >&2
 exit $failed

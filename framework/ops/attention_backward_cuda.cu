@@ -1,12 +1,12 @@
 #include <type_traits>
 
 #include "framework/ops/attention_cuda.h"
-#include "framework/ops/attention_problem_cuda.h"
+#include "framework/ops/attention_key_slots_cuda.h"
 
 // FlashAttention-2, backward, without atomics: dq by blocks of queries that walk over keys, dk and dv by blocks of keys
-// that walk over the queries of every head that shares them. Scores are computed in both. What a block owns are two
-// tiles of 16 rows per warp, what it walks over comes in pairs of tiles, the next pair on its way while this one is
-// used.
+// that walk over the queries of every head that shares them, or of some of them (attention_key_slots_cuda.h). Scores
+// are computed in both. What a block owns are two tiles of 16 rows per warp, what it walks over comes in pairs of
+// tiles, the next pair on its way while this one is used.
 namespace keel::ops::cuda {
 namespace {
 
@@ -63,6 +63,7 @@ struct Backward {
   const float* log_sum_exp;  // [B, H, T_q]
   float* mean;               // [B, H, T_q]: sum of d_out * out, which is the mean of dp under p
   double* d_scale;           // [H, B * blocks]: of each block of queries
+  KeySlots slots;
 
   __device__ RowSource<T> rows(const HeadRows<const T>& tensor, int b, int h, int count) const {
     return {tensor.head(b, h), tensor.of_row, count, problem.head_dim, problem.wide};
@@ -102,30 +103,6 @@ template <class F>
 __device__ __forceinline__ void dispatch_tile(bool whole, const ScoreRule& rule, const F& f) {
   if (rule.softcap != 0) return f.template operator()<false, true>();
   whole ? f.template operator()<true, false>() : f.template operator()<false, false>();
-}
-
-// sum of d_out * out for a lane's two rows, d_out in shared memory; over the four lanes that share them.
-template <int D, class T>
-__device__ void mean_of_rows(float (&mean)[2], const T* d_out, const RowSource<T>& out, int first_row) {
-  const int lane = int(device::lane());
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = lane / 4 + 8 * i;
-    float sum = 0;
-    for (int column = lane % 4 * kWide; column < out.columns && first_row + row < out.rows; column += 4 * kWide) {
-      const T* from = out.data + (first_row + row) * out.stride + column;
-      const T* other = d_out + row * kTileStride<T, D> + column;
-      float values[kWide] = {};
-      if (out.wide && column + kWide <= out.columns) {
-        load(values, from);
-      } else {
-        for (int j = 0; j < kWide && column + j < out.columns; ++j) values[j] = to_float(from[j]);
-      }
-#pragma unroll
-      for (int j = 0; j < kWide; ++j) sum = fmaf(values[j], to_float(other[j]), sum);
-    }
-    mean[i] = quad_sum(sum);
-  }
 }
 
 // The fragments of a warp's own queries and gradients of outputs stay in registers where they fit beside its sums.
@@ -246,14 +223,14 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_queries(Backward
   if (device::thread_index().x == 0) x.d_scale[(int64_t(h) * problem.batch + b) * blocks + block] = sum;
 }
 
-// A block of keys: rows [first, first + kOwn) of one KV head, and the tiles of queries that see some of them, the same
-// for every head.
+// A block of keys: rows [first, first + kOwn) of one KV head, the heads of its slot, and the tiles of queries that see
+// some of the keys, the same for every head.
 struct KeyPlace {
-  int b, kv, first, heads_per_kv;
+  int b, part, first, heads;  // part: the slot's number, counted through all KV heads
   int first_tile, tiles;
 
-  __device__ int steps() const { return heads_per_kv * tiles; }
-  __device__ int head(int step) const { return kv * heads_per_kv + step / tiles; }
+  __device__ int steps() const { return heads * tiles; }
+  __device__ int head(int step) const { return part * heads + step / tiles; }
   __device__ int tile(int step) const { return first_tile + step % tiles; }
 };
 
@@ -277,14 +254,14 @@ __device__ KeyInterval queries_of(const AttentionProblem& problem, int b, int fi
 }
 
 template <class Memory>
-__device__ KeyPlace key_place(const AttentionProblem& problem) {
+__device__ KeyPlace key_place(const AttentionProblem& problem, int slots) {
   constexpr int kQueries = Memory::kStreamed;
-  const auto [b, kv, block] = problem.place(int(device::block_index().x), problem.kv_heads);
+  const auto [b, part, block] = problem.place(int(device::block_index().x), problem.kv_heads * slots);
   const int first = block * Memory::kOwn;  // the first keys are seen by most: they come first
   const KeyInterval queries = queries_of<Memory>(problem, b, first);
   const int first_tile = queries.begin / kQueries;
   const int tiles = queries.empty() ? 0 : (queries.end + kQueries - 1) / kQueries - first_tile;
-  return {b, kv, first, problem.heads / problem.kv_heads, first_tile, tiles};
+  return {b, part, first, problem.heads / (problem.kv_heads * slots), first_tile, tiles};
 }
 
 // Starts to bring one step's queries, gradients of outputs and what goes with them.
@@ -365,10 +342,11 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_keys(Backward<ty
   constexpr int D = Memory::D, kWarps = Memory::kWarps;
   using Sums = KeySums<D, kWanted>;
   const AttentionProblem& problem = x.problem;
-  const KeyPlace at = key_place<Memory>(problem);
+  const KeyPlace at = key_place<Memory>(problem, x.slots.count);
+  const int kv = at.part / x.slots.count;
   const int first_key = at.first + int(device::thread_index().x) / device::kWarp * kWarpRows;
-  load_rows<D, Memory::kOwn, Memory::kThreads>(Memory::own(0), x.rows(x.k, at.b, at.kv, problem.keys), at.first);
-  load_rows<D, Memory::kOwn, Memory::kThreads>(Memory::own(1), x.rows(x.v, at.b, at.kv, problem.keys), at.first);
+  load_rows<D, Memory::kOwn, Memory::kThreads>(Memory::own(0), x.rows(x.k, at.b, kv, problem.keys), at.first);
+  load_rows<D, Memory::kOwn, Memory::kThreads>(Memory::own(1), x.rows(x.v, at.b, kv, problem.keys), at.first);
   device::commit_copies();
 
   Sums sums;
@@ -394,8 +372,14 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_keys(Backward<ty
     const bool finite = all_finite(sums.dk) && all_finite(sums.dv);
     if (careful || block_all<kWarps>(finite, Memory::template small<int>())) break;
   }
+  if (x.slots.partial) {
+    const int64_t part = int64_t(at.b) * problem.kv_heads * x.slots.count + at.part;
+    if constexpr (Sums::kWantKeys) x.slots.template store<D>(problem, 0, part, first_key, sums.dk[0]);
+    if constexpr (Sums::kWantValues) x.slots.template store<D>(problem, 1, part, first_key, sums.dv[0]);
+    return;
+  }
   const float factor[2] = {1, 1};
-  RowSink<T> dk = x.sink(x.dk, at.b, at.kv, first_key), dv = x.sink(x.dv, at.b, at.kv, first_key);
+  RowSink<T> dk = x.sink(x.dk, at.b, kv, first_key), dv = x.sink(x.dv, at.b, kv, first_key);
   dk.rows = dv.rows = least(kWarpRows, problem.keys - first_key);
   if constexpr (Sums::kWantKeys) {
     put_rows<D>(Memory::own_of_warp(0), sums.dk[0], factor);
@@ -408,12 +392,23 @@ __global__ void __launch_bounds__(Memory::kThreads, 1) backward_keys(Backward<ty
 }
 
 template <class Memory>
-void start(const Backward<typename Memory::T>& x, float* d_scale, cudaStream_t stream) {
+void start(Backward<typename Memory::T> x, float* d_scale, Device device) {
   const AttentionProblem& problem = x.problem;
-  const int64_t query_blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn * int64_t(problem.batch);
-  const int64_t key_blocks = (problem.keys + Memory::kOwn - 1) / Memory::kOwn * int64_t(problem.batch);
+  const int64_t batch = problem.batch, rows = batch * problem.heads * problem.queries;
+  const int64_t query_blocks = (problem.queries + Memory::kOwn - 1) / Memory::kOwn * batch;  // of a head
+  const int64_t key_blocks = (problem.keys + Memory::kOwn - 1) / Memory::kOwn * batch * problem.kv_heads;
+  x.slots.count = KeySlots::wanted(device, key_blocks, problem.heads / problem.kv_heads);
+  const bool divided = x.slots.count > 1;
+  const int64_t of_slots = divided ? 2 * x.slots.elements(problem, Memory::D) * int64_t(sizeof(float)) : 0;
+  const int64_t of_scales = query_blocks * problem.heads * int64_t(sizeof(double));
+  std::byte* memory = keel::cuda::workspace(device, of_slots + of_scales + rows * int64_t(sizeof(float)));
+  if (divided) x.slots.partial = reinterpret_cast<float*>(memory);
+  x.d_scale = reinterpret_cast<double*>(memory + of_slots);
+  x.mean = reinterpret_cast<float*>(memory + of_slots + of_scales);
+
+  const cudaStream_t stream = keel::cuda::current_stream(device);
   const auto launch_keys = [&](void (*kernel)(Backward<typename Memory::T>)) {
-    launch(kernel, unsigned(key_blocks * problem.kv_heads), Memory::kThreads, Memory::kBytes, stream, x);
+    launch(kernel, unsigned(key_blocks * x.slots.count), Memory::kThreads, Memory::kBytes, stream, x);
   };
   launch(backward_queries<Memory>, unsigned(query_blocks * problem.heads), Memory::kThreads, Memory::kBytes, stream, x);
   if constexpr (Memory::D <= 128) {
@@ -422,6 +417,7 @@ void start(const Backward<typename Memory::T>& x, float* d_scale, cudaStream_t s
     launch_keys(backward_keys<Memory, Wanted::dk>);
     launch_keys(backward_keys<Memory, Wanted::dv>);
   }
+  if (x.slots.partial) add_all_slots<Memory::D>(x.dk, x.dv, x.slots, problem, device);
   join_blocks({nullptr, d_scale, nullptr, x.d_scale, problem.heads, int(query_blocks)}, stream);
 }
 
@@ -457,16 +453,8 @@ void run_backward(const AttentionGradients& gradients, const ConstTensor& d_out,
   x.dk = head_rows<T>(gradients.dk);
   x.dv = head_rows<T>(gradients.dv);
   x.log_sum_exp = at<float>(outputs.log_sum_exp);
-  const int64_t rows = int64_t(x.problem.batch) * x.problem.heads * x.problem.queries;
-  // No block owns fewer than 32 queries.
-  const int64_t most_blocks = (x.problem.queries + 31) / 32 * int64_t(x.problem.batch) * x.problem.heads;
-  std::byte* memory =
-      keel::cuda::workspace(device, most_blocks * int64_t(sizeof(double)) + rows * int64_t(sizeof(float)));
-  x.d_scale = reinterpret_cast<double*>(memory);
-  x.mean = reinterpret_cast<float*>(memory + most_blocks * int64_t(sizeof(double)));
-  dispatch_tiles<T>(device, x.problem.head_dim, [&]<class Memory>() {
-    start<Memory>(x, at<float>(gradients.d_scale), keel::cuda::current_stream(device));
-  });
+  dispatch_tiles<T>(device, x.problem.head_dim,
+                    [&]<class Memory>() { start<Memory>(x, at<float>(gradients.d_scale), device); });
 }
 
 }  // namespace
@@ -479,6 +467,19 @@ void attention_backward(const AttentionGradients& gradients, ConstTensor d_out, 
 
 void require_backward_fits(Device device, DType dtype, int64_t head_dim) {
   dispatch_device_float(dtype, [&]<class T>() { dispatch_tiles<T>(device, int(head_dim), [&]<class>() {}); });
+}
+
+std::vector<KernelUse> backward_kernels() {
+  std::vector<KernelUse> all;
+  for (int head_dim : {64, 96, 128, 256})
+    dispatch_head_dim(head_dim, [&]<int D>() {
+      using Usual = Tiles<__nv_bfloat16, D>;
+      using Small = SmallTiles<__nv_bfloat16, D>;
+      const size_t least = D == 256 ? Usual::kBytes + kReservedBytes : 0;
+      all.push_back(use_of<Usual>("attention backward", backward_queries<Usual>, 1, least));
+      if constexpr (D == 256) all.push_back(use_of<Small>("attention backward", backward_queries<Small>, 1, 0));
+    });
+  return all;
 }
 
 }  // namespace keel::ops::cuda

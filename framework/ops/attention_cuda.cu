@@ -12,20 +12,22 @@ namespace {
 // bf16: 128 queries by 64 keys or, where their sums leave less room, 48. A warp has 32 queries, so that each fragment
 // of keys and values, which is what a tile waits for, is loaded once for two products. Of 255 registers for a thread,
 // sums and scores take D + keys; the queries' fragments fit beside them up to D = 64. With heads of 256 the sums of 16
-// queries take half of the registers, and 32 keys are the most. 37 to 203 KB of shared memory.
+// queries take half of the registers, and 32 keys are the most. 37 to 203 KB of shared memory. Four warps leave half of
+// a multiprocessor idle: where two blocks of D = 96 or 128 do not fit one (sm_80), tiles have 16 keys fewer.
 template <class T, int D>
 struct Tiling {
-  static constexpr int M = 2, kWarps = 4, kKeys = D <= 96 ? 64 : 48, kBlocks = 2;
+  static constexpr int M = 2, kWarps = 4, kKeys = D <= 96 ? 64 : 48, kFewKeys = D <= 64 ? kKeys : kKeys - 16;
+  static constexpr int kBlocks = 2;
   static constexpr bool kKeptQueries = D <= 64;
 };
 template <>
 struct Tiling<__nv_bfloat16, 256> {
-  static constexpr int M = 1, kWarps = 8, kKeys = 32, kBlocks = 1;
+  static constexpr int M = 1, kWarps = 8, kKeys = 32, kFewKeys = kKeys, kBlocks = 1;
   static constexpr bool kKeptQueries = false;
 };
 template <int D>
 struct Tiling<float, D> {
-  static constexpr int M = 1, kWarps = 2, kKeys = 32, kBlocks = 1;
+  static constexpr int M = 1, kWarps = 2, kKeys = 32, kFewKeys = kKeys, kBlocks = 1;
   static constexpr bool kKeptQueries = false;
 };
 
@@ -61,9 +63,13 @@ struct alignas(16) WarpWork {
   int first_row, first_tile, tiles;
 };
 
-template <class T, int D>
+// Shared memory of a block.
+template <class Element, int HeadDim, int Keys>
 struct ForwardMemory {
-  static constexpr int M = Tiling<T, D>::M, kWarps = Tiling<T, D>::kWarps, kKeys = Tiling<T, D>::kKeys;
+  using T = Element;
+  static constexpr int D = HeadDim, kKeys = Keys, M = Tiling<T, D>::M, kWarps = Tiling<T, D>::kWarps;
+  static constexpr int kBlocks = Tiling<T, D>::kBlocks;  // of a multiprocessor
+  static constexpr bool kKeptQueries = Tiling<T, D>::kKeptQueries;
   static constexpr int kRows = M * kWarpRows, kQueries = kWarps * kRows;  // kRows: of a warp
   static constexpr int kThreads = kWarps * device::kWarp;
   static constexpr size_t kOwn = tile_bytes<T, D>(kQueries), kTile = tile_bytes<T, D>(kKeys);
@@ -92,10 +98,9 @@ __device__ int blocks_of(const Forward<T>& x, int queries) {
 }
 
 // Starts to bring the block's queries and leaves what the warps work on.
-template <class T, int D>
+template <class Memory, class T>
 __device__ __forceinline__ void begin_block(const Forward<T>& x) {
-  using Memory = ForwardMemory<T, D>;
-  constexpr int kQueries = Memory::kQueries, kKeys = Memory::kKeys;
+  constexpr int D = Memory::D, kQueries = Memory::kQueries, kKeys = Memory::kKeys;
   const AttentionProblem& problem = x.problem;
   const auto [b, h, number] = problem.place(int(device::block_index().x), problem.heads);
   const int block = blocks_of(x, kQueries) - 1 - number;  // the last rows see most keys: they come first
@@ -111,10 +116,9 @@ __device__ __forceinline__ void begin_block(const Forward<T>& x) {
   device::sync_warp();
 }
 
-template <class T, int D>
+template <class Memory, class T>
 __device__ __forceinline__ void load_tile(const Forward<T>& x, int tile) {
-  using Memory = ForwardMemory<T, D>;
-  constexpr int kKeys = Memory::kKeys;
+  constexpr int D = Memory::D, kKeys = Memory::kKeys;
   const AttentionProblem& problem = x.problem;
   const RowSource<T> k{Memory::work().k, x.k.of_row, problem.keys, problem.head_dim, problem.wide};
   const RowSource<T> v{Memory::work().v, x.v.of_row, problem.keys, problem.head_dim, problem.wide};
@@ -124,27 +128,26 @@ __device__ __forceinline__ void load_tile(const Forward<T>& x, int tile) {
 }
 
 // All keys that the block sees; once more, with care, where that leaves what is not finite.
-template <class T, int D, bool kEntropy>
-__device__ __forceinline__ void walk_keys(const Forward<T>& x, float (&out)[Tiling<T, D>::M][D / 8][4],
-                                          Softmax<Tiling<T, D>::M>& state) {
-  using Memory = ForwardMemory<T, D>;
-  constexpr int M = Memory::M, kKeys = Memory::kKeys, kWarps = Memory::kWarps;
+template <class Memory, bool kEntropy, class T>
+__device__ __forceinline__ void walk_keys(const Forward<T>& x, float (&out)[Memory::M][Memory::D / 8][4],
+                                          Softmax<Memory::M>& state) {
+  constexpr int D = Memory::D, M = Memory::M, kKeys = Memory::kKeys, kWarps = Memory::kWarps;
   const WarpWork<T>& work = Memory::work();
-  if constexpr (Tiling<T, D>::kKeptQueries) {
+  if constexpr (Memory::kKeptQueries) {
     device::wait_copies<0>();
     device::sync_threads();
   }
-  const OwnRows<T, D, M, Tiling<T, D>::kKeptQueries> queries(Memory::queries_of_warp());
+  const OwnRows<T, D, M, Memory::kKeptQueries> queries(Memory::queries_of_warp());
   for (bool careful = false;; careful = true) {
     clear(out);
     state.clear();
     device::sync_threads();
-    if (work.first_tile < work.tiles) load_tile<T, D>(x, work.first_tile);
+    if (work.first_tile < work.tiles) load_tile<Memory>(x, work.first_tile);
     for (int tile = work.first_tile; tile < work.tiles; ++tile) {
       T *keys = Memory::keys(tile % 2), *values = Memory::values(tile % 2);
       device::wait_copies<0>();
       device::sync_threads();  // this tile is here, and nobody uses the last one any more
-      if (tile + 1 < work.tiles) load_tile<T, D>(x, tile + 1);
+      if (tile + 1 < work.tiles) load_tile<Memory>(x, tile + 1);
       if (careful) {
         mark_bad_rows<D>(keys, values, kKeys, Memory::bad());
         device::sync_threads();
@@ -168,16 +171,16 @@ __device__ __forceinline__ void walk_keys(const Forward<T>& x, float (&out)[Tili
 }
 
 // Log-sum-exp of the warp's rows, factors for what they have summed up, the lane's share of their entropy.
-template <class T, int D>
-__device__ __forceinline__ double finish_rows(const Forward<T>& x, const Softmax<Tiling<T, D>::M>& state,
-                                              float (&factor)[Tiling<T, D>::M][2]) {
+template <class Memory, class T>
+__device__ __forceinline__ double finish_rows(const Forward<T>& x, const Softmax<Memory::M>& state,
+                                              float (&factor)[Memory::M][2]) {
   constexpr float kLn2 = 0.693147180559945309f;
   const AttentionProblem& problem = x.problem;
-  const WarpWork<T>& work = ForwardMemory<T, D>::work();
+  const WarpWork<T>& work = Memory::work();
   const float c = work.scale.exponent, size = work.scale.softcap != 0 ? 1.f : work.scale.size;
   double entropy = 0;
 #pragma unroll
-  for (int m = 0; m < Tiling<T, D>::M; ++m)
+  for (int m = 0; m < Memory::M; ++m)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int lane = int(device::lane()), row = work.first_row + kWarpRows * m + lane / 4 + 8 * i;
@@ -194,17 +197,17 @@ __device__ __forceinline__ double finish_rows(const Forward<T>& x, const Softmax
   return entropy;
 }
 
-template <class T, int D, bool kEntropy>
-__global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, Tiling<T, D>::kBlocks) forward(Forward<T> x) {
-  using Memory = ForwardMemory<T, D>;
-  constexpr int M = Memory::M, kWarps = Memory::kWarps;
+template <class Memory, bool kEntropy>
+__global__ void __launch_bounds__(Memory::kThreads, Memory::kBlocks) forward(Forward<typename Memory::T> x) {
+  using T = typename Memory::T;
+  constexpr int D = Memory::D, M = Memory::M, kWarps = Memory::kWarps;
   const AttentionProblem& problem = x.problem;
-  begin_block<T, D>(x);
+  begin_block<Memory>(x);
   float out[M][D / 8][4], factor[M][2];
   RowSums<M> sums;
   Softmax<M> state{kSharedSums<T> ? Memory::sums() : &sums, {}, 0};
-  walk_keys<T, D, kEntropy>(x, out, state);
-  double entropy = finish_rows<T, D>(x, state, factor);
+  walk_keys<Memory, kEntropy>(x, out, state);
+  double entropy = finish_rows<Memory>(x, state, factor);
   T* own = Memory::queries_of_warp();
   device::sync_warp();
 #pragma unroll
@@ -271,10 +274,11 @@ struct Places {
 };
 
 // One block per head: the scores of those rows once more that raised the largest logit.
-template <class T, int D>
-__global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) find_places(Forward<T> x, Places out) {
-  using Memory = ForwardMemory<T, D>;
-  constexpr int M = Memory::M, kKeys = Memory::kKeys, kWarps = Memory::kWarps, kQueries = Memory::kQueries;
+template <class Memory>
+__global__ void __launch_bounds__(Memory::kThreads, 1) find_places(Forward<typename Memory::T> x, Places out) {
+  using T = typename Memory::T;
+  constexpr int D = Memory::D, M = Memory::M, kKeys = Memory::kKeys, kWarps = Memory::kWarps,
+                kQueries = Memory::kQueries;
   const AttentionProblem& problem = x.problem;
   const int h = int(device::block_index().x), block = out.raised_by[h];
   if (block < 0) return;
@@ -320,11 +324,26 @@ __global__ void __launch_bounds__(ForwardMemory<T, D>::kThreads, 1) find_places(
   out.places[h] = found.place;
 }
 
-template <class T, int D>
+// f.operator()<Memory>() with the tiles for the device.
+template <class T, class F>
+void dispatch_tiles(Device device, int head_dim, const F& f) {
+  dispatch_head_dim(head_dim, [&]<int D>() {
+    using Usual = ForwardMemory<T, D, Tiling<T, D>::kKeys>;
+    if constexpr (Tiling<T, D>::kFewKeys < Tiling<T, D>::kKeys) {
+      using Few = ForwardMemory<T, D, Tiling<T, D>::kFewKeys>;
+      static_assert(Few::kBlocks * (Few::kBytes + kReservedBytes) <= 164 << 10, "a multiprocessor of sm_80");
+      if (!blocks_fit(device, Usual::kBlocks, Usual::kBytes) && blocks_fit(device, Few::kBlocks, Few::kBytes))
+        return f.template operator()<Few>();
+    }
+    require_room_for(device, Usual::kBytes, D);
+    f.template operator()<Usual>();
+  });
+}
+
+template <class Memory>
 void run_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs, const AttentionOptions& options) {
-  using Memory = ForwardMemory<T, D>;
+  using T = typename Memory::T;
   const Device device = inputs.q.device();
-  require_room_for(device, Memory::kBytes, D);
   Forward<T> x{};
   x.problem = problem_of(inputs, options);
   x.problem.wide = x.problem.wide && is_wide(outputs.out);
@@ -341,14 +360,14 @@ void run_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
   int* raised_by = outputs.place.defined() ? reinterpret_cast<int*>(x.largest + count) : nullptr;
   if (options.want_entropy) x.entropy = reinterpret_cast<double*>(partial);
   const cudaStream_t stream = keel::cuda::current_stream(device);
-  launch(options.want_entropy ? forward<T, D, true> : forward<T, D, false>, unsigned(count), Memory::kThreads,
+  launch(options.want_entropy ? forward<Memory, true> : forward<Memory, false>, unsigned(count), Memory::kThreads,
          Memory::kBytes, stream, x);
   join_blocks({at<float>(outputs.largest_logit), options.want_entropy ? at<float>(outputs.entropy) : nullptr, x.largest,
                x.entropy, x.problem.heads, int(per_head), raised_by},
               stream);
   if (!raised_by) return;
   const Places places{outputs.place.as<int64_t>(), raised_by, LogitPlace::number_of({options.first_sequence, 0, 0})};
-  launch(find_places<T, D>, unsigned(x.problem.heads), Memory::kThreads, Memory::kBytes, stream, x, places);
+  launch(find_places<Memory>, unsigned(x.problem.heads), Memory::kThreads, Memory::kBytes, stream, x, places);
 }
 
 }  // namespace
@@ -360,14 +379,34 @@ void join_blocks(const BlockTotals& totals, cudaStream_t stream) {
 void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
                        const AttentionOptions& options) {
   dispatch_device_float(inputs.q.dtype(), [&]<class T>() {
-    dispatch_head_dim(int(inputs.q.size(3)), [&]<int D>() { run_forward<T, D>(outputs, inputs, options); });
+    dispatch_tiles<T>(inputs.q.device(), int(inputs.q.size(3)),
+                      [&]<class Memory>() { run_forward<Memory>(outputs, inputs, options); });
   });
 }
 
 void require_forward_fits(Device device, DType dtype, int64_t head_dim) {
-  dispatch_device_float(dtype, [&]<class T>() {
-    dispatch_head_dim(int(head_dim), [&]<int D>() { require_room_for(device, ForwardMemory<T, D>::kBytes, D); });
-  });
+  dispatch_device_float(dtype, [&]<class T>() { dispatch_tiles<T>(device, int(head_dim), [&]<class>() {}); });
+}
+
+std::vector<KernelUse> forward_kernels() {
+  std::vector<KernelUse> all;
+  for (int head_dim : {64, 96, 128, 256})
+    dispatch_head_dim(head_dim, [&]<int D>() {
+      using Shape = Tiling<__nv_bfloat16, D>;
+      using Usual = ForwardMemory<__nv_bfloat16, D, Shape::kKeys>;
+      const size_t least = Shape::kFewKeys < Shape::kKeys ? Shape::kBlocks * (Usual::kBytes + kReservedBytes) : 0;
+      all.push_back(use_of<Usual>("attention forward", forward<Usual, false>, Shape::kBlocks, least));
+      if constexpr (Shape::kFewKeys < Shape::kKeys) {
+        using Few = ForwardMemory<__nv_bfloat16, D, Shape::kFewKeys>;
+        all.push_back(use_of<Few>("attention forward", forward<Few, false>, Shape::kBlocks, 0));
+      }
+    });
+  return all;
+}
+
+std::optional<int> held_blocks(Device device, const KernelUse& use) {
+  if (use.least_total_bytes > keel::cuda::shared_bytes_per_multiprocessor(device)) return {};
+  return keel::cuda::blocks_per_multiprocessor(device, use.kernel, use.threads, use.shared_bytes);
 }
 
 }  // namespace keel::ops::cuda

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <climits>
+#include <typeinfo>
 
 #include "framework/ops/attention.h"
+#include "framework/ops/attention_cuda.h"
 #include "framework/ops/attention_tile_cuda.h"
 #include "framework/tensor/gpu.h"
 
@@ -206,6 +208,27 @@ inline void require_room_for(Device device, size_t bytes, int head_dim) {
       "GPU or device: cpu",
       head_dim, (bytes + 1023) >> 10, keel::cuda::describe_gpu(device.index).name,
       keel::cuda::shared_bytes_per_block(device) >> 10);
+}
+
+// What CUDA keeps of a multiprocessor's shared memory for itself, for each block.
+constexpr size_t kReservedBytes = 1024;
+inline bool blocks_fit(Device device, int blocks, size_t bytes) {
+  return has_room_for(device, bytes) &&
+         size_t(blocks) * (bytes + kReservedBytes) <= keel::cuda::shared_bytes_per_multiprocessor(device);
+}
+
+template <class Memory, class... Parameters>
+KernelUse use_of(const char* name, void (*kernel)(Parameters...), int blocks, size_t least_bytes) {
+  // Behind the anonymous namespace, without the end of the whole name.
+  const std::string type = typeid(Memory).name(), mark = "_GLOBAL__N_1";
+  const size_t begin = type.find(mark) + mark.size();
+  return {fmt::format("{} of heads of {}", name, Memory::D),
+          type.substr(begin, type.size() - begin - 1),
+          reinterpret_cast<const void*>(kernel),
+          Memory::kThreads,
+          blocks,
+          Memory::kBytes,
+          least_bytes};
 }
 
 // f<D>() with the smallest head size of the kernels that holds `head_dim`.

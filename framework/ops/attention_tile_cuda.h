@@ -305,4 +305,28 @@ __device__ __forceinline__ float quad_max(float value) {
   return fmaxf(value, device::shuffle_xor(value, 2));
 }
 
+// sum of d_out * out for a lane's two rows, d_out in shared memory; over the four lanes that share them.
+template <int D, class T>
+__device__ void mean_of_rows(float (&mean)[2], const T* d_out, const RowSource<T>& out, int first_row) {
+  const int lane = int(device::lane());
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = lane / 4 + 8 * i;
+    float sum = 0;
+    for (int column = lane % 4 * kWide; column < out.columns && first_row + row < out.rows; column += 4 * kWide) {
+      const T* from = out.data + (first_row + row) * out.stride + column;
+      const T* other = d_out + row * kTileStride<T, D> + column;
+      float values[kWide] = {};
+      if (out.wide && column + kWide <= out.columns) {
+        load(values, from);
+      } else {
+        for (int j = 0; j < kWide && column + j < out.columns; ++j) values[j] = to_float(from[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kWide; ++j) sum = fmaf(values[j], to_float(other[j]), sum);
+    }
+    mean[i] = quad_sum(sum);
+  }
+}
+
 }  // namespace keel::ops::cuda

@@ -23,6 +23,9 @@ cudaStream_t current_stream(Device device);
 int multiprocessors(Device device);
 // How much shared memory a block may have that opts in.
 size_t shared_bytes_per_block(Device device);
+size_t shared_bytes_per_multiprocessor(Device device);
+// How many blocks of a kernel a multiprocessor holds at once.
+int blocks_per_multiprocessor(Device device, const void* kernel, int threads, size_t shared_bytes);
 // At least `size_bytes` for one op's partial results on the current stream, 256-byte aligned; contents undefined. It
 // grows at first use, so that later calls allocate nothing. Outgrown ones stay: recorded graphs (graph.h) use them.
 std::byte* workspace(Device device, int64_t size_bytes);

@@ -141,6 +141,18 @@ size_t shared_bytes_per_block(Device device) {
   return size_t(attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
+size_t shared_bytes_per_multiprocessor(Device device) {
+  return size_t(attribute(device, cudaDevAttrMaxSharedMemoryPerMultiprocessor));
+}
+
+int blocks_per_multiprocessor(Device device, const void* kernel, int threads, size_t shared_bytes) {
+  KEEL_CUDA(cudaSetDevice(device.index));
+  KEEL_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
+  int blocks = 0;
+  KEEL_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
+  return blocks;
+}
+
 std::byte* workspace(Device device, int64_t size_bytes) {
   const cudaStream_t stream = current_stream(device);
   std::vector<Workspace>& all = workspaces();

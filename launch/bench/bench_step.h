@@ -11,17 +11,18 @@ namespace keel {
 // A model with random tokens, the same in every micro-step, at the peak learning rate.
 class BenchedStep {
  public:
-  BenchedStep(comm::Communicator& all, const FullConfig& config, Device device);
+  // The device is waited for after each phase, unless `graphs` are to be replayed where training does so: then all of a
+  // step's seconds are those of its update.
+  BenchedStep(comm::Communicator& all, const FullConfig& config, Device device, bool graphs = false);
 
-  // The device is waited for after each phase, so nothing is replayed as a graph. With telemetry: also what its hook
-  // reads and sums over ranks, counted as update.
+  // With telemetry: also what its hook reads and sums over ranks, counted as update.
   train::PhaseSeconds run(bool telemetry);
   double tokens() const { return double(config_.run.batch.sequences * sizes_.length); }
   const train::BatchSizes& sizes() const { return sizes_; }
   Device device() const { return device_; }
   DType activation() const { return activation_type(config_); }
   nn::TensorGroup& group() { return group_; }
-  double loss() const { return report_.loss; }  // of the last step
+  const train::StepReport& report() const { return report_; }  // of the last step
   // Weights, gradients and moments, of this rank.
   int64_t state_bytes();
 
@@ -33,6 +34,7 @@ class BenchedStep {
 
   FullConfig config_;
   Device device_;
+  bool graphs_;
   config::Layout layout_;
   train::BatchSizes sizes_;
   parallel::Mesh mesh_;
@@ -45,7 +47,7 @@ class BenchedStep {
   std::optional<train::TrainingStep> step_;
   Nowhere nowhere_;
   std::optional<models::TelemetryHook> telemetry_;
-  train::StepReport report_;  // of the last step
+  train::StepReport report_;
   OwnedTensor tokens_, targets_, positions_;
 };
 

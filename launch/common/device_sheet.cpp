@@ -3,7 +3,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <cctype>
 #include <fstream>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
@@ -15,12 +18,18 @@
 namespace keel {
 namespace {
 
-// Dense peaks and bandwidths of the makers' data sheets (SXM forms); the network is one 400 Gbit/s port per GPU (200
-// for the A100). A process on a GPU holds about 0.5 GB of context and library memory there.
-const std::array<DeviceSheet, 3> kGpus = {
-    DeviceSheet{"h200", true, 141e9, 989e12, 67e12, 4.8e12, 450e9, 50e9, 8, 0.5e9, 0.5e9},
-    DeviceSheet{"h100", true, 80e9, 989e12, 67e12, 3.35e12, 450e9, 50e9, 8, 0.5e9, 0.5e9},
-    DeviceSheet{"a100", true, 80e9, 312e12, 19.5e12, 2.0e12, 300e9, 25e9, 8, 0.5e9, 0.5e9}};
+// Dense peaks (fp32 without TF32) and bandwidths of the maker's data sheets: "NVIDIA H200 / H100 / A100 Tensor Core
+// GPU", SXM forms; "NVIDIA HGX B200" (an eighth of its 8 GPUs' sums, half of what it gives with sparsity), memory of
+// "NVIDIA DGX B200"; "NVIDIA GH200 Grace Hopper Superchip", the form with less memory. The network is one 400 Gbit/s
+// port per GPU (200 for the A100). A process on a GPU holds about 0.5 GB of context and library memory
+// there, and up to 0.1 GB of partial sums of attention (KeySlots: about four blocks of 128 keys for each
+// multiprocessor).
+const std::array<DeviceSheet, 5> kGpus = {
+    DeviceSheet{"b200", true, 180e9, 2250e12, 75e12, 8.0e12, 900e9, 50e9, 8, 0.6e9, 0.5e9},
+    DeviceSheet{"gh200", true, 96e9, 989e12, 67e12, 4.0e12, 450e9, 50e9, 1, 0.6e9, 0.5e9},
+    DeviceSheet{"h200", true, 141e9, 989e12, 67e12, 4.8e12, 450e9, 50e9, 8, 0.6e9, 0.5e9},
+    DeviceSheet{"h100", true, 80e9, 989e12, 67e12, 3.35e12, 450e9, 50e9, 8, 0.6e9, 0.5e9},
+    DeviceSheet{"a100", true, 80e9, 312e12, 19.5e12, 2.0e12, 300e9, 25e9, 8, 0.6e9, 0.5e9}};
 
 // What a step allocates outside of the model's own memory: oneDNN's primitives and its scratch per thread, attention's
 // tiles, files and telemetry. Measured on small models: 30 MB.
@@ -42,12 +51,18 @@ DeviceSheet this_machine() {
 }  // namespace
 
 const DeviceSheet* known_gpu(const std::string& product) {
-  std::string lower = product;
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
-  for (const char* form : {"pcie", "nvl"})  // of lower rates
-    if (lower.find(form) != std::string::npos) return nullptr;
+  std::set<std::string> words;
+  std::string word;
+  for (char c : product + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c))) {
+      word += char(std::tolower(static_cast<unsigned char>(c)));
+    } else {
+      words.insert(std::exchange(word, ""));
+    }
+  }
+  if (words.contains("pcie") || words.contains("nvl")) return nullptr;  // of lower rates
   for (const DeviceSheet& gpu : kGpus)
-    if (lower.find(gpu.name) != std::string::npos) return &gpu;
+    if (words.contains(gpu.name)) return &gpu;
   return nullptr;
 }
 

@@ -26,8 +26,8 @@ struct DeviceSheet {
 // What each of so many ranks on one machine has of its memory, its products and its memory traffic.
 DeviceSheet shared_by(int64_t ranks, DeviceSheet machine);
 
-// h200, h100, a100 or cpu (this machine, its products measured with the threads of this process, shared by `ranks`).
-// Throws for other names, with the nearest.
+// b200, gh200, h200, h100, a100 or cpu (this machine, its products measured with the threads of this process, shared by
+// `ranks`). Throws for other names, with the nearest.
 DeviceSheet device_sheet(const std::string& name, int64_t ranks);
 
 // The GPU of that product name ("NVIDIA H200"); null where no data sheet is at hand.

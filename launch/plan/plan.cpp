@@ -146,7 +146,8 @@ void add_plan(CLI::App& program) {
   command->add_option("overrides", arguments->overrides, "key.path=value, laid over the file");
   command->add_option("--ranks", arguments->ranks, "How many ranks (default: parallel.ranks, or the config's layout)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--device", arguments->device, "h200, h100, a100, or cpu: this machine")->capture_default_str();
+  command->add_option("--device", arguments->device, "b200, gh200, h200, h100, a100, or cpu: this machine")
+      ->capture_default_str();
   command->callback([arguments] { run(*arguments); });
 }
 

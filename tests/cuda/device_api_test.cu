@@ -3,8 +3,14 @@
 #include <device/matrix.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <map>
+
+#include "framework/ops/attention_cuda.h"
+#include "framework/ops/attention_key_slots_cuda.h"
 #include "framework/ops/kernel.h"
 #include "tests/support/compare.h"
+#include "tests/support/cuda_host/matrix_layout.h"
 
 namespace keel::ops::cuda {
 namespace {
@@ -169,6 +175,176 @@ TEST(DeviceApi, MatrixLoads) {
     }
 }
 
+// --- which elements each lane holds, as the device says, against tests/support/cuda_host/matrix_layout.h ------------
+
+// Where each element of a lane's fragment lies: [lane][i].
+using Layout = std::vector<std::vector<cuda_host::Position>>;
+
+template <size_t N>
+Layout by_table(const cuda_host::FragmentElement (&elements)[N]) {
+  Layout layout(32);
+  for (int lane = 0; lane < 32; ++lane)
+    for (const auto& element : elements) layout[size_t(lane)].push_back(position_of(element, lane));
+  return layout;
+}
+
+std::string text_of(const std::vector<cuda_host::Position>& of_lane) {
+  std::string text;
+  for (const auto& at : of_lane) text += fmt::format("{}[{}, {}]", text.empty() ? "" : ", ", at.row, at.col);
+  return text;
+}
+
+// "" or the first lane that differs.
+std::string difference(const Layout& device, const Layout& table) {
+  for (size_t lane = 0; lane < 32; ++lane)
+    if (text_of(device[lane]) != text_of(table[lane]))
+      return fmt::format("lane {} holds {} on the device, {} in the table", lane, text_of(device[lane]),
+                         text_of(table[lane]));
+  return "";
+}
+
+// Into the test's JSON, which launch/gpu-check.sh puts into its report.
+void expect_layout(const std::string& name, const Layout& device, const Layout& table) {
+  const auto json_of = [](const Layout& layout) {
+    std::string text;
+    for (size_t lane = 0; lane < 32; ++lane)
+      text += fmt::format("{}\"{}\": [{}]", lane == 0 ? "" : ", ", lane, text_of(layout[lane]));
+    return "{" + text + "}";
+  };
+  const std::string differs = difference(device, table);
+  ::testing::Test::RecordProperty(
+      "layout of " + name,
+      fmt::format("{{\"device\": {}, \"table\": {}, \"differs\": \"{}\"}}", json_of(device), json_of(table), differs));
+  EXPECT_EQ(differs, "") << name;
+}
+
+// Of the first matrix, whose elements are numbered 8 row + col; two to a word, of eight words a lane.
+Layout loaded_layout(const std::vector<int>& words, size_t first) {
+  Layout layout(32);
+  for (size_t lane = 0; lane < 32; ++lane)
+    for (int half : {0, 1}) {
+      const int number = words[lane * 8 + first] >> (16 * half) & 0xffff;
+      layout[lane].push_back({number / 8, number % 8});
+    }
+  return layout;
+}
+
+TEST(DeviceApi, LayoutOfMatrixLoads) {
+  std::vector<int> from;
+  for (int i = 0; i < 128; ++i) from.push_back(2 * i | (2 * i + 1) << 16);
+  const Memory<int> in(from), to(std::vector<int>(32 * 8, -1));
+  launch(matrix_loads, 1, 32, 512, nullptr, to.get(), in.get());
+  const std::vector<int> got = to.values();
+  expect_layout("ldmatrix", loaded_layout(got, 0), by_table(cuda_host::kLoaded));
+  expect_layout("ldmatrix.trans", loaded_layout(got, 4), by_table(cuda_host::kLoadedTransposed));
+}
+
+// A 32 x 4 words, B 32 x 2 words and C 32 x 4 numbers, lane by lane; c = a b, for each block of the grid.
+__global__ void __launch_bounds__(32) bare_products(float* c, const uint32_t* a, const uint32_t* b) {
+  const unsigned at = device::block_index().x * 32 + device::lane();
+  float sums[4] = {};
+  device::multiply_add(sums, {a[4 * at], a[4 * at + 1], a[4 * at + 2], a[4 * at + 3]}, {b[2 * at], b[2 * at + 1]});
+  for (unsigned i = 0; i < 4; ++i) c[4 * at + i] = sums[i];
+}
+
+// One operand in registers: element i of the fragment of each lane is f(lane, i), as bf16.
+template <size_t kElements, class F>
+std::vector<uint32_t> registers_of(const F& f) {
+  std::vector<uint32_t> words(32 * kElements / 2);
+  for (size_t lane = 0; lane < 32; ++lane)
+    for (size_t i = 0; i < kElements; ++i)
+      words[(lane * kElements + i) / 2] |= uint32_t(std::bit_cast<uint16_t>(bf16(f(lane, i)))) << (16 * (i % 2));
+  return words;
+}
+
+// c of one product per operand pair.
+std::vector<float> products_of(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
+  const std::vector<int> ints_a(a.begin(), a.end()), ints_b(b.begin(), b.end());
+  const Memory<int> of_a(ints_a), of_b(ints_b);
+  const Memory<float> c(std::vector<float>(a.size(), -1.f));
+  launch(bare_products, unsigned(a.size() / 128), 32, 0, nullptr, c.get(), of_a.get<uint32_t>(), of_b.get<uint32_t>());
+  return c.values();
+}
+
+// The layouts of A, B and C by products alone, each with the two others by the table: element (lane, i) of one operand
+// is 1 and meets numbers 1 + row + 16 col, exact in bf16, that say where it is.
+struct ProductLayouts {
+  Layout a, b, c;
+};
+ProductLayouts product_layouts(const Layout& of_a, const Layout& of_b, const Layout& of_c) {
+  const auto number = [](const cuda_host::Position& at) { return float(1 + at.row + 16 * at.col); };
+  const auto a_numbers = registers_of<8>([&](size_t lane, size_t i) { return number(of_a[lane][i]); });
+  const auto b_numbers = registers_of<4>([&](size_t lane, size_t i) { return number(of_b[lane][i]); });
+  std::vector<uint32_t> a, b, all_a, all_b;
+  const auto add = [](std::vector<uint32_t>& to, const std::vector<uint32_t>& words) {
+    to.insert(to.end(), words.begin(), words.end());
+  };
+  for (size_t one = 0; one < 256; ++one) {
+    add(a, registers_of<8>([&](size_t lane, size_t i) { return float(lane * 8 + i == one); }));
+    add(all_b, b_numbers);
+  }
+  for (size_t one = 0; one < 128; ++one) {
+    add(b, registers_of<4>([&](size_t lane, size_t i) { return float(lane * 4 + i == one); }));
+    add(all_a, a_numbers);
+  }
+  // Element [row][col] of each product.
+  const auto matrix = [&](const std::vector<float>& c, size_t product) {
+    std::vector<std::vector<int>> rows(16, std::vector<int>(8));
+    for (size_t lane = 0; lane < 32; ++lane)
+      for (size_t i = 0; i < 4; ++i)
+        rows[size_t(of_c[lane][i].row)][size_t(of_c[lane][i].col)] = int(c[product * 128 + lane * 4 + i]);
+    return rows;
+  };
+  ProductLayouts found{Layout(32), Layout(32), Layout(32)};
+  const std::vector<float> by_a = products_of(a, all_b), by_b = products_of(all_a, b);
+  for (size_t one = 0; one < 256; ++one) {  // row `row` of c is row `k` of B
+    cuda_host::Position at{-1, -1};
+    const auto rows = matrix(by_a, one);
+    for (int row = 0; row < 16; ++row)
+      if (rows[size_t(row)][0] != 0) at = {row, rows[size_t(row)][0] - 1};
+    found.a[one / 8].push_back(at);
+  }
+  for (size_t one = 0; one < 128; ++one) {  // column `col` of c is column `k` of A
+    cuda_host::Position at{-1, -1};
+    const auto rows = matrix(by_b, one);
+    for (int col = 0; col < 8; ++col)
+      if (rows[0][size_t(col)] != 0) at = {(rows[0][size_t(col)] - 1) / 16, col};
+    found.b[one / 4].push_back(at);
+  }
+  const std::vector<float> by_identity = products_of(
+      registers_of<8>([&](size_t lane, size_t i) { return float(of_a[lane][i].row == of_a[lane][i].col); }), b_numbers);
+  for (size_t i = 0; i < 128; ++i) {
+    const int at = int(by_identity[i]) - 1;
+    found.c[i / 4].push_back({at % 16, at / 16});
+  }
+  return found;
+}
+
+TEST(DeviceApi, LayoutOfMatrixProducts) {
+  const Layout a = by_table(cuda_host::kFragmentA), b = by_table(cuda_host::kFragmentB),
+               c = by_table(cuda_host::kFragmentC);
+  const ProductLayouts found = product_layouts(a, b, c);
+  expect_layout("mma A", found.a, a);
+  expect_layout("mma B", found.b, b);
+  expect_layout("mma C", found.c, c);
+}
+
+// Registers 1 and 2 of A exchanged, and two columns of B, in the table: the device says otherwise.
+TEST(DeviceApi, AWrongTableIsSeenAndItsFirstLaneNamed) {
+  const Layout a = by_table(cuda_host::kFragmentA), b = by_table(cuda_host::kFragmentB),
+               c = by_table(cuda_host::kFragmentC);
+  Layout wrong = a;
+  for (auto& lane : wrong) std::swap_ranges(lane.begin() + 2, lane.begin() + 4, lane.begin() + 4);
+  EXPECT_EQ(difference(product_layouts(wrong, b, c).a, wrong),
+            "lane 0 holds [0, 0], [0, 1], [8, 0], [8, 1], [0, 8], [0, 9], [8, 8], [8, 9] on the device, "
+            "[0, 0], [0, 1], [0, 8], [0, 9], [8, 0], [8, 1], [8, 8], [8, 9] in the table");
+  Layout exchanged = b;
+  std::swap(exchanged[9], exchanged[13]);
+  EXPECT_EQ(
+      difference(product_layouts(a, exchanged, c).b, exchanged),
+      "lane 9 holds [2, 2], [3, 2], [10, 2], [11, 2] on the device, [2, 3], [3, 3], [10, 3], [11, 3] in the table");
+}
+
 // One warp: c [16, 8] = 1 + a [16, 16] b [16, 8]. a is loaded as four 8x8 matrices: rows 0-7, rows 8-15, then the right
 // halves. b is stored by rows [k][n], so it is loaded transposed. `planted` swaps two of a's registers.
 __global__ void __launch_bounds__(32) product(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, bool planted) {
@@ -216,12 +392,16 @@ __global__ void __launch_bounds__(32) fill_much(float* to, int count) {
 
 TEST(DeviceApi, SharedMemoryBeyond48KiBAndRefusedLaunches) {
   const Memory<float> to({0.f});
-  launch(fill_much, 1, 32, 50000 * sizeof(float), nullptr, to.get(), 50000);
-  EXPECT_EQ(to.values()[0], 49999);
+  // As much as a block may have: 163 to 227 KiB.
+  const size_t most = keel::cuda::shared_bytes_per_block(Device{DeviceKind::cuda});
+  const int count = int(most / sizeof(float));
+  ASSERT_GT(most, size_t(48) << 10);
+  launch(fill_much, 1, 32, most, nullptr, to.get(), count);
+  EXPECT_EQ(to.values()[0], float(count - 1));
   EXPECT_THROW(launch(fill_much, 1, 2048, 4, nullptr, to.get(), 1), Error);
-  EXPECT_THROW(launch(fill_much, 1, 32, 300 << 10, nullptr, to.get(), 1), Error);
+  EXPECT_THROW(launch(fill_much, 1, 32, most + 1024, nullptr, to.get(), 1), Error);
   launch(fill_much, 0, 32, 4, nullptr, to.get(), 1);
-  EXPECT_EQ(to.values()[0], 49999) << "no blocks, nothing done";
+  EXPECT_EQ(to.values()[0], float(count - 1)) << "no blocks, nothing done";
 }
 
 __global__ void __launch_bounds__(32) exponentials(float* values) {
@@ -245,6 +425,32 @@ TEST(DeviceApi, FastExponential) {
       EXPECT_NEAR(got[i], exact, exact * std::ldexp(1, -21)) << exponents[i];
     }
   }
+}
+
+// 164 KiB on sm_80, 228 KiB on sm_90 and sm_100, of which each block takes 1 KiB more than it asks for.
+TEST(DeviceApi, AsManyBlocksOfAttentionAsItClaimsFitAMultiprocessor) {
+  for (const auto& kernels : {forward_kernels(), backward_kernels()})
+    for (size_t total : {size_t(164) << 10, size_t(228) << 10}) {
+      std::map<std::string, KernelUse> taken;  // those for larger multiprocessors come first
+      for (const KernelUse& use : kernels)
+        if (use.least_total_bytes <= total) taken.insert({use.name, use});
+      EXPECT_EQ(taken.size(), 4u) << "sizes of heads";
+      for (const auto& [name, use] : taken)
+        EXPECT_LE(size_t(use.blocks) * (use.shared_bytes + 1024), total) << name << " " << use.mangled;
+    }
+  for (const KernelUse& use : forward_kernels())
+    EXPECT_GE(held_blocks(Device{DeviceKind::cuda}, use).value_or(use.blocks), use.blocks) << use.name;
+}
+
+// Two blocks for each multiprocessor, where the heads suffice.
+TEST(DeviceApi, KeySlotsFillTheDevice) {
+  const Device device{DeviceKind::cuda};
+  const int enough = 2 * keel::cuda::multiprocessors(device);
+  EXPECT_EQ(KeySlots::wanted(device, enough, 8), 1);
+  EXPECT_EQ(KeySlots::wanted(device, enough - 1, 8), 2);
+  EXPECT_EQ(KeySlots::wanted(device, (enough + 2) / 3, 8), 4) << "3 slots do not divide 8 heads";
+  EXPECT_EQ(KeySlots::wanted(device, 1, 1), 1);
+  EXPECT_EQ(KeySlots::wanted(device, 1, enough / 2), enough / 2) << "all that there are";
 }
 
 TEST(DeviceApi, UrgentStreamsComeBeforeOthers) {

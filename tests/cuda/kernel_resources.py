@@ -2,7 +2,8 @@
 """What ptxas and nvdisasm say of every kernel of a build by nvcc.
 
 kernel_resources.py PTXAS NVDISASM BUILD_DIR [--table], or --self-test. NVDISASM may be empty: then instructions are not
-looked at, and the last line says so.
+looked at, and the last line says so. What kernels ask for when they are launched, which ptxas does not see, the build's
+gpu_check tells.
 
 Objects carry their PTX uncompressed, one for each architecture they were built for. It is assembled once more, and the
 script fails where a kernel of one of them
@@ -25,7 +26,8 @@ ENTRY = re.compile(r"Compiling entry function '(\w+)' for '\w+'(.*?)(?=Compiling
 SASS = re.compile(r"^\.text\.(\w+):$(.*?)(?=^\.text\.\w+:$|\Z)", re.S | re.M)
 WIDE_LOAD, WIDE_STORE = (re.compile(rf"\b{name}\.global\S*\.(?:v4\.\S*32|v2\.\S*64)\b") for name in ("ld", "st"))
 REGISTERS = 65536  # of a multiprocessor, as what follows; architectures that are not named have the most
-SHARED_BYTES, MOST_SHARED_BYTES = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10}, 227 << 10
+SHARED_BYTES, MOST_SHARED_BYTES = {"sm_80": 164 << 10, "sm_86": 100 << 10, "sm_89": 100 << 10}, 228 << 10
+RESERVED_BYTES = 1024  # of each block
 THREADS, MOST_THREADS = {"sm_86": 1536, "sm_89": 1536}, 2048
 STREAMING_THREADS = 1024  # of kernels for wide elements, where their __launch_bounds__ name no number of blocks
 WIDE = re.compile(r"\b(?:ld|st)\S*\.v4\.\S*32\b|\b(?:ld|st)\S*\.v2\.\S*64\b|\bcp\.async\.cg")
@@ -76,12 +78,21 @@ def blocks_of(resources, threads, architecture):
     """How many blocks fit a multiprocessor; registers are given to a warp eight by eight."""
     registers = (resources["registers"] + 7) // 8 * 8 * max(threads, 1)
     return min(REGISTERS // max(registers, 1),
-               SHARED_BYTES.get(architecture, MOST_SHARED_BYTES) // max(resources["shared"], 1),
+               SHARED_BYTES.get(architecture, MOST_SHARED_BYTES) // (resources["shared"] + RESERVED_BYTES),
                THREADS.get(architecture, MOST_THREADS) // max(threads, 1))
 
 
+def shared_at_launch(table, name, architecture):
+    """Bytes that launches of the kernel ask for; 0 where they are not told, or another kernel is taken there."""
+    for part, shared_bytes, least_total_bytes in table:
+        if part in name and least_total_bytes <= SHARED_BYTES.get(architecture, MOST_SHARED_BYTES):
+            return shared_bytes
+    return 0
+
+
 def problems_of_sass(name, source, body, sass):
-    if source.startswith("attention") and "__nv_bfloat16" in name and "find_places" not in name:  # which writes no rows
+    multiplies = "find_places" not in name and "add_slots" not in name  # which write no rows, or only add
+    if source.startswith("attention") and "__nv_bfloat16" in name and multiplies:
         if "HMMA.16816.F32.BF16" not in sass:
             yield f"{name}: no HMMA"
         if "STG.E.128" not in sass:
@@ -116,12 +127,17 @@ def main(ptxas, nvdisasm, build, table):
     texts = [(file.name, *text) for file in objects for text in texts_of(file.read_bytes())]
     if not texts:
         sys.exit(f"no PTX in {build}: was it built by nvcc?")
-    problems, counts = [], collections.Counter()
+    told = subprocess.run([pathlib.Path(build, "launch/gpu_check"), "--kernels"], capture_output=True, text=True,
+                          check=True)
+    launched = [(part, int(size), int(least)) for part, size, least in map(str.split, told.stdout.splitlines())]
+    problems, counts, seen = [], collections.Counter(), set()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = pool.map(lambda text: (*text[:2], *assemble(ptxas, nvdisasm, *text[1:])), texts)
         for source, architecture, resources, bodies, sass in results:
             for name, body in bodies.items():
                 counts[architecture] += 1
+                resources[name]["shared"] += shared_at_launch(launched, name, architecture)
+                seen.update(part for part, _, _ in launched if part in name)
                 found = list(problems_of(name, resources[name], body, architecture))
                 if nvdisasm:
                     found += problems_of_sass(name, source, body, sass[name])
@@ -131,6 +147,7 @@ def main(ptxas, nvdisasm, build, table):
                     print(f"{architecture} {resources[name]['registers']:4} registers "
                           f"{blocks_of(resources[name], threads, architecture):3} blocks of {threads:4} "
                           f"{len(WIDE.findall(body)):3} wide  {name}")
+    problems += [f"{part}: gpu_check tells of it, and no kernel has it" for part, _, _ in launched if part not in seen]
     print(*problems, sep="\n")
     kernels = ", ".join(f"{count} kernels for {architecture}" for architecture, count in sorted(counts.items()))
     print(f"{kernels}: {len(problems)} problems" + ("" if nvdisasm else "; no nvdisasm: instructions not looked at"))
@@ -159,9 +176,14 @@ ptxas info    : Used 255 registers, used 1 barriers, 64 bytes smem
         if len(list(problems_of("_Z4fineILi8EE", bounds, text, "sm_90a"))) != expected:
             sys.exit(f"wrong occupancy: {blocks} blocks")
     if [blocks_of(bounds, 256, architecture) for architecture in ("sm_80", "sm_86", "sm_90a")] != [6, 6, 6] or \
-            blocks_of({"registers": 16, "shared": 50 << 10}, 256, "sm_80") != 3 or \
+            blocks_of({"registers": 16, "shared": 53 << 10}, 256, "sm_80") != 3 or \
+            blocks_of({"registers": 16, "shared": 54 << 10}, 256, "sm_80") != 2 or \
             blocks_of({"registers": 16, "shared": 0}, 256, "sm_86") != 6:
         sys.exit("wrong blocks of an architecture")
+    table = [("6MemoryILi64EE", 90000, 184000), ("6MemoryILi48EE", 70000, 0)]
+    if [shared_at_launch(table, f"_Z7forwardI6MemoryILi{keys}EEE", architecture)
+            for keys in (64, 48, 32) for architecture in ("sm_80", "sm_90a")] != [0, 90000, 70000, 70000, 0, 0]:
+        sys.exit("wrong shared memory of launches")
     both = b"\0.version 9.0\n.target sm_80\n one\0\0.version 9.0\n.target sm_90a\n two\0"
     found = [(architecture, text.split()[-1]) for architecture, text in texts_of(both)]
     if found != [("sm_80", b"one"), ("sm_90a", b"two")]:
@@ -172,6 +194,7 @@ ptxas info    : Used 255 registers, used 1 barriers, 64 bytes smem
     for name, source, kernel, expected in (
         (attention, "attention_cuda.cu.o", "_Z3one", ["no 128-bit store"]),
         (attention, "attention_cuda.cu.o", "_Z3two", ["no HMMA", "no 128-bit store"]),
+        ("_Z9add_slotsI13__nv_bfloat16Li1EE", "attention_backward_cuda.cu.o", "_Z3two", []),
         (wide, "norm_cuda.cu.o", "_Z3one", ["no STG.E.128 for a 128-bit access of the PTX"]),
         (wide, "norm_cuda.cu.o", "_Z3two", ["no LDG.E.128 for a 128-bit access of the PTX",
                                             "no STG.E.128 for a 128-bit access of the PTX"]),

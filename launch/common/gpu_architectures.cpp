@@ -1,0 +1,34 @@
+#include "launch/common/gpu_architectures.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "framework/base/error.h"
+
+namespace keel {
+namespace {
+
+bool runs_on(const std::string& architecture, int capability) {
+  size_t digits = 0;
+  const int made_for = std::stoi(architecture, &digits);
+  return digits == architecture.size() ? made_for <= capability : made_for == capability;
+}
+
+}  // namespace
+
+void require_kernels_for(const Gpu& gpu, const std::string& compiler) {
+  const size_t list = compiler.find(" for ");
+  if (list == std::string::npos) return;  // the stand-in, which runs anywhere
+  const std::string architectures = compiler.substr(list + 5);
+  const int capability = 10 * gpu.capability_major + gpu.capability_minor;
+  std::istringstream words(architectures);
+  for (std::string one; std::getline(words, one, ';');)
+    if (runs_on(one, capability)) return;
+  throw input_error(
+      "{} has compute capability {}.{}, and this build has kernels for {} only: make it for that GPU, with "
+      "launch/gpu-bundle.sh {}{} or -DKEEL_CUDA_ARCHITECTURES",
+      gpu.name, gpu.capability_major, gpu.capability_minor, architectures, capability, capability == 90 ? "a" : "");
+}
+
+}  // namespace keel
