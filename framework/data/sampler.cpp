@@ -120,9 +120,4 @@ SampleId ValidationOrder::operator()(int64_t index) const {
   return {int(after - starts_.begin()) - 1, 0, index - *(after - 1)};
 }
 
-double ValidationOrder::share_of(size_t source, int64_t count) const {
-  const int64_t begin = starts_.at(source), end = starts_.at(source + 1);
-  return begin == end ? 0 : double(std::clamp(count, begin, end) - begin) / double(end - begin);
-}
-
 }  // namespace keel::data

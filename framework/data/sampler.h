@@ -95,8 +95,6 @@ class ValidationOrder {
 
   int64_t samples() const { return starts_.back(); }
   SampleId operator()(int64_t index) const;  // source -1 past the end
-  // The share of a source's samples that is among the first `count` of all; 0 where it has none.
-  double share_of(size_t source, int64_t count) const;
 
  private:
   std::vector<int64_t> starts_;  // first index of each source, then the number of samples

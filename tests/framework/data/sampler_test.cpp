@@ -178,15 +178,5 @@ TEST(ValidationOrder, EverySampleOnceInOrderAndTheSameStepsOnEveryRank) {
   EXPECT_EQ(ValidationOrder(std::vector<int64_t>{0, 1}, 4).samples(), 0);
 }
 
-// Of 2, 0 and 3 samples the first N: what of each source that is.
-TEST(ValidationOrder, AFewSamplesAreASharePerSource) {
-  const ValidationOrder order(std::vector<int64_t>{9, 1, 11}, 4);
-  for (auto [count, first, last] : {std::tuple(1, 0.5, 0.0), {2, 1.0, 0.0}, {3, 1.0, 1.0 / 3}, {5, 1.0, 1.0}}) {
-    EXPECT_EQ(order.share_of(0, count), first);
-    EXPECT_EQ(order.share_of(1, count), 0);
-    EXPECT_EQ(order.share_of(2, count), last);
-  }
-}
-
 }  // namespace
 }  // namespace keel::data
