@@ -202,9 +202,8 @@ TEST(Norm, GradientsOfWeightsAreTheSameBitsOnAnyNumberOfThreads) {
   const int threads = omp_get_max_threads();
   for (Call* run : {&first, &second}) {
     omp_set_num_threads(run == &first ? 1 : 3);
-    ops::norm_forward(run->y, run->statistics(), run->residual, run->weights(), c.options);
-    ops::norm_backward(run->dx, run->gradients(), run->dy, run->residual, run->statistics(), run->weights(), c.options,
-                       true);
+    run->forward();
+    run->backward(run->residual, true);
   }
   omp_set_num_threads(threads);
   EXPECT_TRUE(same_bits(first.d_weight, second.d_weight));
