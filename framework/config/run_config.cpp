@@ -91,7 +91,7 @@ void describe(Fields& fields, DataConfig& c) {
   fields.add(
       "tokenizer_crc32c", c.tokenizer_crc32c,
       {.doc = "CRC32C of the tokenizer's file, filled in where a run begins: texts and held-out tokens of another "
-              "one are refused.",
+              "one are refused. null: of the file that is there.",
        .range = at_least(0),
        .on_resume = ignored});
   fields.add("special_ids", c.special_ids,

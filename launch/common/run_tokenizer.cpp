@@ -29,7 +29,7 @@ TokenizerPlace find_tokenizer(const FullConfig& config, const std::string& check
     if (const int64_t found = data::tokenizer_crc32c(place.path); found != *trained)
       throw input_error(
           "{}: not the tokenizer that the model was trained with (its CRC32C is {}, data.tokenizer_crc32c of {} {}): "
-          "give that one with data.tokenizer=FILE",
+          "give that one with data.tokenizer=FILE, or take this one with data.tokenizer_crc32c=null",
           place.path, found, checkpoint, *trained);
   return place;
 }

@@ -272,9 +272,12 @@ TEST_F(Convert, GeneratesWithinTheModelsVocabulary) {
   json other = json::parse(std::ifstream(tokenizer));
   other["added_tokens"].push_back({{"id", 320}, {"content", "norm"}});
   io::write_file(tokenizer, other.dump());
-  const Ended ended = keel(generate);
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.output, HasSubstr("the prompt has id 320, and the model knows 320 ids"));
+  for (const auto& [also, message] : {std::pair("", "not the tokenizer that the model was trained with"),
+                                      {"data.tokenizer_crc32c=null", "has id 320, and the model knows 320 ids"}}) {
+    const Ended ended = keel(generate + also);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.output, HasSubstr(message));
+  }
 }
 
 // Wherever the model went, and whichever way it came to its tokenizer.
