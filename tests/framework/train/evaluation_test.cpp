@@ -51,8 +51,8 @@ class EvaluationTest : public ::testing::Test {
       notes.bytes += int64_t(text.size());
     }
     notes.documents = int64_t(documents.size());
-    writer.finish();
-    data::write_notes(prefix, notes);
+    writer.prepare(notes);
+    writer.commit();
     return prefix;
   }
 

@@ -315,7 +315,7 @@ TEST_F(TrainerTest, AnEvaluationThatWasLeftOutIsMadeUp) {
 
 // A run that is lost at an evaluation ends there, also where it was stopped before that and makes it up.
 TEST_F(TrainerTest, ALostRunEndsAtTheSameStepWhereItsEvaluationIsMadeUp) {
-  RunFilesHook files(io, {.directory = folder / "", .writer = false, .tensorboard = false, .throughput = {}});
+  RunFilesHook files(io, {.directory = folder / "", .speaker = false, .tensorboard = false, .throughput = {}});
   Evaluation evaluation(*dataset, {1, 8, 1}, false, 0);
   const data::SampleOrder order = dataset->training_order(1);
   StepBatches batches(*dataset, {1, 8, 4 / mesh.data().size()}, false);

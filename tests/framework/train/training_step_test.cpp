@@ -87,7 +87,7 @@ TEST(TrainingStep, DecaysByTheRateOrByItsShareOfThePeak) {
         model, mesh, {.micro_sequences = 1, .length = 2, .micro_steps = 1},
         {.schedule = {.peak = 0.25}, .weight_decay = 0.25, .independent_decay = independent, .zero = false});
     training.weights_changed(0);
-    training.run({.step = 1, .lr = 0.5, .limits = {}, .counted_tokens = 2 * world->size()}, batch, [](Phase) {});
+    training.run({.step = 1, .lr = 0.5, .limits = {}, .counted_tokens = 2 * world->size()}, batch, {[](Phase) {}});
     training.wait();
     EXPECT_EQ(model.weight(), independent ? 2.f - 2.f * 0.25f * 2 : 2.f - 2.f * 0.25f * 0.5f);
   }
