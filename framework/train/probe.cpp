@@ -9,7 +9,7 @@
 namespace keel::train {
 
 Probe make_probe(const data::Dataset& dataset, int64_t length, bool document_mask) {
-  constexpr int64_t kTokens = 256;
+  constexpr int64_t kTokens = 64;  // training waits for their forward pass at each save
   Probe probe;
   probe.tokens.resize(size_t(length));
   probe.targets.resize(size_t(length));
