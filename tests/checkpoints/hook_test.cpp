@@ -1,19 +1,13 @@
-// What a run saves and when, and what it goes on from.
+// What a run saves and when.
 #include "checkpoints/hook.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
-#include <map>
 
-#include "checkpoints/latest.h"
 #include "checkpoints/parts.h"
-#include "checkpoints/resume.h"
-#include "framework/data/token_writer.h"
-#include "tests/checkpoints/toy.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/checkpoints/saved_run.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -23,89 +17,7 @@ using ::testing::HasSubstr;
 using train::Action;
 namespace fs = std::filesystem;
 
-// Answers what it is told to, step by step.
-struct Script : train::Hook {
-  std::map<int64_t, Action> before, of_update, after;
-  int64_t seen = 0, step = 0;
-  void start(const train::Progress& progress) override { step = progress.step; }
-  void limit(train::StepLimits& limits) const override {
-    if (before.contains(step + 1)) limits.loss = 0;
-  }
-  train::Verdict judge(const train::StepReport& report) override {
-    step = report.step;
-    return {before.contains(step) ? before[step] : Action::proceed};
-  }
-  train::Verdict judge_update(const train::StepReport& report) override {
-    return {of_update.contains(report.step) ? of_update[report.step] : Action::proceed};
-  }
-  train::Verdict after_step(const train::StepReport& report, const train::Verdict&, const train::Progress&) override {
-    ++seen;
-    return {after.contains(report.step) ? after[report.step] : Action::proceed};
-  }
-  std::string name() const override { return "script"; }
-  nlohmann::json state() const override { return seen; }
-  void restore(const nlohmann::json& state) override { seen = state; }
-};
-
-class Hook : public ::testing::Test {
- protected:
-  Hook() {
-    data::TokenWriter writer(folder / "tokens", 16);
-    writer.append(std::vector<int32_t>(400, 3));
-    writer.end_document();
-    writer.finish();
-    dataset.emplace(std::vector<data::Source>{{folder / "tokens"}}, data::DatasetOptions{.T = 8, .vocabulary = 16});
-    options = {.directory = folder / "run",
-               .every = 5,
-               .config = "name: x",
-               .environment = "{}",
-               .data_fingerprint = dataset->fingerprint_text(1),
-               .qk_norm = "rms",
-               .compare_configs = [](const std::string&) { return std::vector<std::string>(); }};
-  }
-  // A run from `resume` on; returns where it began.
-  std::string run(const std::string& resume = "auto") {
-    Toy model;
-    parallel::Mesh mesh(*world, 1);
-    const data::SampleOrder order = dataset->training_order(1);
-    train::StepBatches batches(*dataset, {1, 8, 2}, false);
-    train::Trainer trainer(model, mesh, batches, order,
-                           {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 12},
-                            .total_steps = total_steps});
-    model.convention = convention;
-    const CheckpointParts parts{*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer, true, probe};
-    Resume resume_from(parts, options);
-    CheckpointHook hook(parts, options);
-    trainer.add(script);
-    trainer.add(hook);
-    if (more) trainer.add(*more);
-    const auto found = resume_from.find(resume);
-    if (found && resume_from.load(*found).own) hook.saved_already(trainer.progress().step);
-    first_step = trainer.progress().step;
-    trainer.weights_changed();
-    ending = trainer.run();
-    return found ? fs::path(*found).filename().string() : "";
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const std::string& path : complete_files(options.directory)) names.push_back(fs::path(path).filename());
-    return names;
-  }
-  RunState state_of(int64_t step) { return read_contents(io, options.directory + "/" + file_name(step)).state; }
-
-  std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
-  io::Scratch folder;
-  io::IoThread io;
-  std::optional<data::Dataset> dataset;
-  CheckpointOptions options;
-  int64_t total_steps = 12;
-  train::Probe probe;
-  double convention = 1;
-  Script script;
-  train::Hook* more = nullptr;
-  int64_t first_step = 0;
-  train::Ending ending;
-};
+using Hook = SavedRun;
 
 TEST_F(Hook, SavesWhenDueAndAtTheEnd) {
   EXPECT_EQ(run(), "");
@@ -271,53 +183,12 @@ TEST_F(Hook, TooManyFailedSavesEndTheRun) {
   }
 }
 
-TEST_F(Hook, TheStoredProbeMustGiveItsLossAgain) {
-  probe = {.tokens = {1, 2, 3}, .targets = {2, 3, 4}};
-  run();
-  EXPECT_EQ(state_of(12).probe.tokens, probe.tokens);
-  EXPECT_GT(state_of(12).probe.loss, 1);
-  total_steps = 13;
-  run();
-  EXPECT_EQ(first_step, 12);
-  convention = 1.001;
-  EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("compute something else"));
-  options.probe_tolerance = [](const std::string& stored) { return stored == "name: x" ? 0.01 : 0.0; };
-  run();
-}
-
-TEST_F(Hook, ResumeNoneIsRefusedWhereThereAreCheckpoints) {
-  EXPECT_EQ(run("none"), "");
-  const std::string message = io::message_of([&] { run("none"); });
-  EXPECT_THAT(message, HasSubstr("checkpoint.resume is none, but " + options.directory + " holds checkpoints"));
-  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
-}
-
-TEST_F(Hook, WeightsOnlyCannotBeGoneOnFrom) {
-  options.weights_only = true;
-  run();
-  EXPECT_TRUE(state_of(12).weights_only);
-  EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("holds weights only"));
-}
-
 TEST_F(Hook, WeightsOnlyStillSavesAllOfARunThatIsStopped) {
   options.weights_only = true;
   script.after = {{7, Action::stop_saved}};
   run();
   EXPECT_TRUE(state_of(5).weights_only);
   script.after.clear();
-  EXPECT_EQ(run(), file_name(7));
-  EXPECT_EQ(first_step, 7);
-}
-
-// Stopped early, gone on, and killed behind a save of weights alone: the file from before is still whole.
-TEST_F(Hook, FilesOfWeightsOnlyAreNotGoneOnFromWhereAnOlderOneIsWhole) {
-  options.weights_only = true;
-  script.after = {{7, Action::stop_saved}};
-  run();
-  script.after.clear();
-  options.final = false;
-  EXPECT_EQ(run(), file_name(7));
-  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(7), file_name(10)));
   EXPECT_EQ(run(), file_name(7));
   EXPECT_EQ(first_step, 7);
 }
@@ -331,44 +202,6 @@ TEST_F(Hook, WeightsOnlyOfADueStepAreNotEnoughToGoOnFrom) {
   script.after.clear();
   EXPECT_EQ(run(), file_name(10));
   EXPECT_EQ(first_step, 10);
-}
-
-// The same command again after the first save: nothing is lost.
-TEST_F(Hook, ResumeFromAnotherRunThenFromItsOwn) {
-  run();
-  const std::string begin = options.directory + "/" + file_name(5);
-  options.directory = folder / "other";
-  script.after = {{11, Action::stop_saved}};
-  EXPECT_EQ(run(begin), file_name(5));
-  EXPECT_EQ(first_step, 5);
-  EXPECT_THAT(names(), ElementsAre(file_name(10), file_name(11)));
-  script.after.clear();
-  EXPECT_EQ(run(begin), file_name(11));
-  EXPECT_EQ(first_step, 11);
-  EXPECT_THAT(names(), ElementsAre(file_name(10), file_name(11), file_name(12)));
-  EXPECT_FALSE(fs::exists(options.directory + "/" + file_name(11) + ".set-aside"));
-}
-
-TEST_F(Hook, ResumeFromItsOwnGoesBack) {
-  options.resume_of = [](const std::string& stored) { return stored.substr(8); };
-  const auto run_from = [&](const std::string& resume) {
-    options.config = "resume: " + resume;
-    return run(resume);
-  };
-  run_from("auto");
-  fs::create_symlink(options.directory, folder / "link");
-  const std::string back = folder / "link/" + file_name(5);
-  EXPECT_EQ(run_from(back), file_name(5));
-  EXPECT_EQ(first_step, 5);
-  EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
-  EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside"));
-  EXPECT_EQ(run_from(back), file_name(12));  // the same command, as after a preemption: it has gone back
-  EXPECT_EQ(first_step, 12);
-  run_from("auto");
-  run_from(options.directory + "/" + file_name(5));  // and once more: what was set aside before stays
-  EXPECT_EQ(first_step, 5);
-  EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside"));
-  EXPECT_TRUE(fs::exists(options.directory + "/" + file_name(10) + ".set-aside-2"));
 }
 
 }  // namespace
