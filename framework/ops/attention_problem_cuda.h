@@ -219,9 +219,10 @@ inline bool blocks_fit(Device device, int blocks, size_t bytes) {
 
 template <class Memory, class... Parameters>
 KernelUse use_of(const char* name, void (*kernel)(Parameters...), int blocks, size_t least_bytes) {
-  // Behind the anonymous namespace, without the end of the whole name.
-  const std::string type = typeid(Memory).name(), mark = "_GLOBAL__N_1";
-  const size_t begin = type.find(mark) + mark.size();
+  // Behind the anonymous namespace, as long as the number before it says, without the end of the whole name.
+  const std::string type = typeid(Memory).name();
+  const size_t space = type.find("_GLOBAL__N_"), number = type.find_last_not_of("0123456789", space - 1) + 1;
+  const size_t begin = space + std::stoul(type.substr(number));
   return {fmt::format("{} of heads of {}", name, Memory::D),
           type.substr(begin, type.size() - begin - 1),
           reinterpret_cast<const void*>(kernel),
