@@ -1,4 +1,4 @@
-#include "framework/data/mapped_file.h"
+#include "framework/data/mapped_ranges.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "framework/data/mapped_file.h"
 #include "tests/framework/data/temporary_folder.h"
 
 namespace keel::data {
@@ -15,7 +16,7 @@ namespace {
 constexpr int64_t kBytes = 1 << 20;
 
 // A disk that fails raises the same signal.
-TEST(MappedFileDeathTest, AFileCutShortWhileItIsReadIsNamed) {
+TEST(MappedRangesDeathTest, AFileCutShortWhileItIsReadIsNamed) {
   const TemporaryFolder folder;
   const std::string first = folder / "first.bin", second = folder / "second.bin";
   for (const std::string& path : {first, second}) write_bytes(path, std::string(kBytes, 'x'));
@@ -30,7 +31,7 @@ TEST(MappedFileDeathTest, AFileCutShortWhileItIsReadIsNamed) {
   EXPECT_EXIT(read_after_cut(), ::testing::ExitedWithCode(1), "keel: error: .*second.bin: it was cut short");
 }
 
-TEST(MappedFileDeathTest, AnotherBusErrorGoesItsWay) {
+TEST(MappedRangesDeathTest, AnotherBusErrorGoesItsWay) {
   const TemporaryFolder folder;
   for (const char* name : {"file.bin", "other.bin"}) write_bytes(folder / name, std::string(kBytes, 'x'));
   const auto read_after_cut = [&] {
