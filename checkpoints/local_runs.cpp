@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "framework/ops/threads.h"
+#include "framework/ops/support/threads.h"
 #include "framework/tensor/copy.h"
 
 namespace keel::checkpoints {

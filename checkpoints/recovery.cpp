@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kLargest_bytes = uint64_t(16) << 20;
 
-std::string file_of(const RecoveryOptions& options) {
-  return options.directory + "/recovery.json";
+std::string file_in(const std::string& directory) {
+  return directory + "/recovery.json";
 }
 
 int64_t step_at(const std::string& path) {
@@ -25,10 +25,15 @@ int64_t step_at(const std::string& path) {
 
 }  // namespace
 
-Recovery::Recovery(comm::Communicator& world, const RecoveryOptions& options) : world_(world), options_(options) {
+Recovery::Recovery(comm::Communicator& world, const std::string& directory, const config::StabilityConfig& options)
+    : world_(world),
+      directory_(directory),
+      options_(options.rollback),
+      fallbacks_(int64_t(options.fallbacks.size())),
+      calm_steps_(options.calm_steps) {
   std::string text;
   together(world, [&] {
-    if (world.rank() == 0 && fs::exists(file_of(options))) text = io::read_file(file_of(options), kLargest_bytes);
+    if (world.rank() == 0 && fs::exists(file_in(directory))) text = io::read_file(file_in(directory), kLargest_bytes);
   });
   read(comm::broadcast_text(world, text));
 }
@@ -44,7 +49,7 @@ void Recovery::read(const std::string& text) {
     for (const auto& range : stored.at("left_out"))
       left_out_.push_back({range.at(0).get<int64_t>(), range.at(1).get<int64_t>()});
   } catch (const nlohmann::json::exception& error) {
-    throw input_error("{}: not what Keel wrote there ({}): remove it, and rollbacks count anew", file_of(options_),
+    throw input_error("{}: not what Keel wrote there ({}): remove it, and rollbacks count anew", file_in(directory_),
                       error.what());
   }
 }
@@ -66,23 +71,23 @@ std::string Recovery::in_force() const {
   for (const data::SampleRange& range : left_out_)
     parts.push_back(fmt::format("samples {} to {} left out", range.begin, range.end - 1));
   if (parts.empty()) return "";
-  return fmt::format("{} is in force: {} (remove that file to count anew)", file_of(options_), fmt::join(parts, ", "));
+  return fmt::format("{} is in force: {} (remove that file to count anew)", file_in(directory_),
+                     fmt::join(parts, ", "));
 }
 
 bool Recovery::calm_at(int64_t first_step) const {
-  return first_step > last_trouble_ + options_.calm_steps;
+  return first_step > last_trouble_ + calm_steps_;
 }
 
 bool Recovery::may_roll_back(int64_t first_step) const {
-  if (options_.rollbacks == 0) return fallbacks_taken_ < options_.fallbacks;
-  return calm_at(first_step) || int64_t(gone_back_to_.size()) < options_.rollbacks ||
-         fallbacks_taken_ < options_.fallbacks;
+  if (options_.times == 0) return fallbacks_taken_ < fallbacks_;
+  return calm_at(first_step) || int64_t(gone_back_to_.size()) < options_.times || fallbacks_taken_ < fallbacks_;
 }
 
 // Files before the trouble, oldest first, without those that were gone back to often enough; but the oldest stays,
 // since a young run has nothing else.
 std::vector<std::string> Recovery::candidates(int64_t first_step) const {
-  std::vector<std::string> files = complete_files(options_.directory + "/checkpoints");
+  std::vector<std::string> files = complete_files(directory_ + "/checkpoints");
   std::erase_if(files, [&](const std::string& path) { return step_at(path) >= first_step; });
   while (files.size() > 1 &&
          std::count(gone_back_to_.begin(), gone_back_to_.end(), step_at(files.back())) >= options_.per_checkpoint)
@@ -93,7 +98,7 @@ std::vector<std::string> Recovery::candidates(int64_t first_step) const {
 Rollback Recovery::roll_back(const train::TroubledSteps& troubled) {
   if (calm_at(troubled.first_step)) gone_back_to_.clear();
   Rollback rollback;
-  rollback.next_fallback = int64_t(gone_back_to_.size()) >= options_.rollbacks;
+  rollback.next_fallback = int64_t(gone_back_to_.size()) >= options_.times;
   if (rollback.next_fallback) {
     ++fallbacks_taken_;
     gone_back_to_.clear();
@@ -115,7 +120,7 @@ Rollback Recovery::roll_back(const train::TroubledSteps& troubled) {
 
 void Recovery::write() {
   together(world_, [&] {
-    if (world_.rank() == 0) io::write_file(file_of(options_), text());
+    if (world_.rank() == 0) io::write_file(file_in(directory_), text());
   });
 }
 
@@ -123,7 +128,7 @@ std::optional<Rollback> Recovery::pending() {
   if (going_back_to_ == kNowhere) return std::nullopt;
   Rollback rollback{.step = going_back_to_, .count = int64_t(gone_back_to_.size())};
   if (world_.rank() != 0) return rollback;
-  rollback.files = complete_files(options_.directory + "/checkpoints");
+  rollback.files = complete_files(directory_ + "/checkpoints");
   std::erase_if(rollback.files, [&](const std::string& path) { return step_at(path) > going_back_to_; });
   return rollback;
 }

@@ -12,16 +12,6 @@
 
 namespace keel::checkpoints {
 
-struct RecoveryOptions {
-  std::string directory;  // of the run; checkpoints lie in DIRECTORY/checkpoints
-  int64_t rollbacks = 3;  // with the config as it is, then with each fallback
-  int64_t per_checkpoint = 2;
-  int64_t fallbacks = 0;  // how many there are
-  bool leave_out = true;
-  int64_t more_samples = 0;
-  int64_t calm_steps = 1000;
-};
-
 // What was decided.
 struct Rollback {
   std::vector<std::string> files;  // to go on from, the best one last; none: from the beginning. On rank 0
@@ -33,8 +23,9 @@ struct Rollback {
 
 class Recovery {
  public:
-  // Reads what an earlier process has noted. Collective.
-  Recovery(comm::Communicator& world, const RecoveryOptions& options);
+  // Of a run's directory; its checkpoints lie in DIRECTORY/checkpoints. Reads what an earlier process has noted.
+  // Collective.
+  Recovery(comm::Communicator& world, const std::string& directory, const config::StabilityConfig& options);
 
   // Whether a rollback, or a fallback, is left for trouble that began at this step. The same on all ranks.
   bool may_roll_back(int64_t first_step) const;
@@ -61,7 +52,9 @@ class Recovery {
   std::string text() const;
 
   comm::Communicator& world_;
-  RecoveryOptions options_;
+  std::string directory_;
+  config::RollbackConfig options_;
+  int64_t fallbacks_, calm_steps_;
   std::vector<int64_t> gone_back_to_;  // steps, since the last calm or fallback
   int64_t fallbacks_taken_ = 0;
   int64_t last_trouble_ = 0;  // step

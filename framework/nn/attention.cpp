@@ -1,7 +1,7 @@
 #include "framework/nn/attention.h"
 
 #include "framework/ops/elementwise.h"
-#include "framework/ops/logit_scale.h"
+#include "framework/ops/qk_norm/logit_scale.h"
 
 namespace keel::nn {
 

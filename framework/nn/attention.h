@@ -7,8 +7,8 @@
 
 #include "framework/nn/linear.h"
 #include "framework/nn/qk_norm.h"
-#include "framework/ops/attention.h"
-#include "framework/ops/head_gains.h"
+#include "framework/ops/attention/attention.h"
+#include "framework/ops/qk_norm/head_gains.h"
 
 namespace keel::nn {
 
@@ -39,7 +39,7 @@ class HeadObserver {
 // Statistics of one layer over the micro-batches of a step, each [heads of this rank] fp32. Undefined: not wanted.
 struct AttentionTelemetry {
   Tensor largest_logit;         // maximum so far
-  Tensor largest_logit_place;   // int64: where it stands (ops/logit_place.h)
+  Tensor largest_logit_place;   // int64: where it stands (ops/attention/logit_place.h)
   Tensor entropy;               // sum over rows so far
   Tensor q_squares, k_squares;  // mean squares before the norm, summed over micro-batches so far
   int64_t first_sequence = 0;   // number of the micro-batch's first sequence among the step's

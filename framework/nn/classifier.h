@@ -7,7 +7,7 @@
 
 #include "framework/nn/context.h"
 #include "framework/ops/cross_entropy.h"
-#include "framework/ops/matmul.h"
+#include "framework/ops/matmul/matmul.h"
 
 namespace keel::nn {
 

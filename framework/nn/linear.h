@@ -3,7 +3,7 @@
 #pragma once
 
 #include "framework/nn/context.h"
-#include "framework/ops/matmul.h"
+#include "framework/ops/matmul/matmul.h"
 
 namespace keel::nn {
 

@@ -19,12 +19,12 @@ struct TokenBatch {
 // Statistics of attention over one step, per layer and head of this rank: [L, H], what is of keys [L, G], fp32.
 struct ModelTelemetry {
   Tensor largest_logit;
-  // What bounds it (ops/head_gains.h); undefined where no layer has QK-Norm.
+  // What bounds it (ops/qk_norm/head_gains.h); undefined where no layer has QK-Norm.
   Tensor logit_bound, q_gain, k_gain, logit_scale;
   // Of telemetry steps only.
-  Tensor largest_logit_place;       // int64: the first place of the largest logit (ops/logit_place.h); 0: none
-  Tensor entropy;                   // sum over the tokens of this rank
-  Tensor q_squares, k_squares;      // mean squares before the norm, summed over micro-batches
+  Tensor largest_logit_place;   // int64: the first place of the largest logit (ops/attention/logit_place.h); 0: none
+  Tensor entropy;               // sum over the tokens of this rank
+  Tensor q_squares, k_squares;  // mean squares before the norm, summed over micro-batches
   int64_t heads = 0, kv_heads = 0;  // of the whole model
 };
 

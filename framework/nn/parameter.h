@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/ops/stochastic_rounding.h"
+#include "framework/ops/update/stochastic_rounding.h"
 #include "framework/tensor/buffer.h"
 
 namespace keel::nn {
@@ -124,8 +124,8 @@ class ParameterSet {
   void initialise(uint64_t seed);
   // compute = rounded master, for arenas that keep a copy.
   void round_to_compute();
-  // From here on not to the nearest value, but stochastically (ops/stochastic_rounding.h). updates [1] int64, made
-  // before the step at hand, and that step's gate [2] fp32 lie where the parameters do, and outlive this.
+  // From here on not to the nearest value, but stochastically (ops/update/stochastic_rounding.h). updates [1] int64,
+  // made before the step at hand, and that step's gate [2] fp32 lie where the parameters do, and outlive this.
   void round_stochastically(uint64_t seed, ConstTensor updates, ConstTensor gate);
   bool rounds_stochastically() const { return !roundings_.empty(); }
   void zero_gradients();

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "framework/nn/context.h"
-#include "framework/ops/qk_norm_rope.h"
+#include "framework/ops/qk_norm/qk_norm_rope.h"
 
 namespace keel::nn {
 

@@ -1,13 +1,13 @@
 #include "framework/ops/activation_cpu.h"
 
-#include "framework/ops/threads.h"
+#include "framework/ops/support/threads.h"
 #include "framework/tensor/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/ops/activation_cpu.cpp"
 // clang-format off
 #include "hwy/foreach_target.h"
-#include "framework/ops/simd-inl.h"
+#include "framework/ops/support/simd-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "framework/ops/activation_cuda.h"
-#include "framework/ops/kernel.h"
+#include "framework/ops/support/kernel.h"
 
 // Streaming kernels: forward reads x and writes y once, backward reads dy and x and writes dx and y once.
 namespace keel::ops::cuda {

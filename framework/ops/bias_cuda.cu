@@ -1,5 +1,5 @@
 #include "framework/ops/bias_cuda.h"
-#include "framework/ops/kernel.h"
+#include "framework/ops/support/kernel.h"
 
 namespace keel::ops::cuda {
 namespace {

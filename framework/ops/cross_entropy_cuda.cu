@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "framework/ops/cross_entropy_cuda.h"
-#include "framework/ops/kernel.h"
+#include "framework/ops/support/kernel.h"
 
 // A block takes a row of logits. Bytes from and to memory, for each logit: statistics read 4 (and write 4 where there
 // is a soft-cap), the gradient reads 4 and writes 2 or 4. Blocks are wide: two of 1024 threads fill a multiprocessor,

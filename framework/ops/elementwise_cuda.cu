@@ -1,6 +1,6 @@
 #include "framework/ops/elementwise_cuda.h"
-#include "framework/ops/kernel.h"
-#include "framework/ops/partial_sums_cuda.h"
+#include "framework/ops/support/kernel.h"
+#include "framework/ops/support/partial_sums_cuda.h"
 
 // Streaming kernels: every element is read and written once, 16 bytes at a time where addresses allow.
 namespace keel::ops::cuda {

@@ -1,13 +1,13 @@
 #include "framework/ops/embedding_cpu.h"
 
-#include "framework/ops/threads.h"
+#include "framework/ops/support/threads.h"
 #include "framework/tensor/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/ops/embedding_cpu.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // Once per target, hence after it.
-#include "framework/ops/simd-inl.h"
+#include "framework/ops/support/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::ops::HWY_NAMESPACE {

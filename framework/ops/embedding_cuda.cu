@@ -1,5 +1,5 @@
 #include "framework/ops/embedding_cuda.h"
-#include "framework/ops/kernel.h"
+#include "framework/ops/support/kernel.h"
 
 namespace keel::ops::cuda {
 namespace {

@@ -1,21 +1,21 @@
 // Stands in the place of the *_cuda.cu files in a build without CUDA. Tensors on a GPU cannot be made there, so none of
 // these is ever reached by a user.
 #include "framework/ops/activation_cuda.h"
-#include "framework/ops/adamw_cuda.h"
-#include "framework/ops/attention_cuda.h"
+#include "framework/ops/attention/attention_cuda.h"
 #include "framework/ops/bias_cuda.h"
 #include "framework/ops/cross_entropy_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/ops/embedding_cuda.h"
-#include "framework/ops/head_gains_cuda.h"
-#include "framework/ops/logit_scale_cuda.h"
-#include "framework/ops/matmul_cuda.h"
+#include "framework/ops/matmul/matmul_cuda.h"
 #include "framework/ops/norm_cuda.h"
-#include "framework/ops/qk_clip_cuda.h"
-#include "framework/ops/qk_norm_rope_cuda.h"
+#include "framework/ops/qk_norm/head_gains_cuda.h"
+#include "framework/ops/qk_norm/logit_scale_cuda.h"
+#include "framework/ops/qk_norm/qk_clip_cuda.h"
+#include "framework/ops/qk_norm/qk_norm_rope_cuda.h"
 #include "framework/ops/sample_sums_cuda.h"
-#include "framework/ops/stochastic_rounding_cuda.h"
-#include "framework/ops/update_gate_cuda.h"
+#include "framework/ops/update/adamw_cuda.h"
+#include "framework/ops/update/stochastic_rounding_cuda.h"
+#include "framework/ops/update/update_gate_cuda.h"
 
 namespace keel::ops::cuda {
 namespace {

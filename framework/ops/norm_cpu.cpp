@@ -2,15 +2,15 @@
 
 #include <cmath>
 
-#include "framework/ops/partial_sums.h"
-#include "framework/ops/threads.h"
+#include "framework/ops/support/partial_sums.h"
+#include "framework/ops/support/threads.h"
 #include "framework/tensor/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/ops/norm_cpu.cpp"
 // clang-format off
 #include "hwy/foreach_target.h"
-#include "framework/ops/simd-inl.h"
+#include "framework/ops/support/simd-inl.h"
 // clang-format on
 
 // A row comes from memory once and stays in the first-level cache for the passes over it.

@@ -1,6 +1,6 @@
-#include "framework/ops/kernel.h"
 #include "framework/ops/norm_cuda.h"
-#include "framework/ops/partial_sums_cuda.h"
+#include "framework/ops/support/kernel.h"
+#include "framework/ops/support/partial_sums_cuda.h"
 
 // A block per row. A thread holds its share of the row in registers, Packs of N features; rows that are too wide for
 // that (Packs = 0), or whose addresses fit no wide loads, come from memory again in each pass. A thread reads back only

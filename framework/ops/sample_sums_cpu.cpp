@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/ops/partial_sums.h"
-#include "framework/ops/threads.h"
+#include "framework/ops/support/partial_sums.h"
+#include "framework/ops/support/threads.h"
 #include "framework/tensor/dispatch.h"
 
 namespace keel::ops::cpu {

@@ -1,5 +1,5 @@
-#include "framework/ops/kernel.h"
 #include "framework/ops/sample_sums_cuda.h"
+#include "framework/ops/support/kernel.h"
 
 // Of one layer on telemetry steps: the whole stream, 16 queries of each head.
 namespace keel::ops::cuda {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "framework/nn/parameter.h"
-#include "framework/ops/adamw.h"
+#include "framework/ops/update/adamw.h"
 
 namespace keel::optim {
 

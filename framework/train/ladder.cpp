@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace keel::train {
 
 constexpr int64_t kWindow = 1000;
 
 bool Ladder::may_skip(const Skips& skips) const {
-  return skips.in_a_row < options_.skips_in_a_row && int64_t(skips.steps.size()) < options_.skips_of_1000;
+  return skips.in_a_row < options_.max_skips &&
+         int64_t(skips.steps.size()) < std::max(options_.max_skips_of_1000, options_.max_skips);
 }
 
 bool Ladder::skip(int64_t step, Skips& skips) {
@@ -19,8 +22,8 @@ bool Ladder::skip(int64_t step, Skips& skips) {
 
 // While the rate is low already, once more is lower still.
 void Ladder::lower(int64_t step) {
-  lowered_factor_ = options_.lr_factor * (step <= lowered_until_ ? lowered_factor_ : 1);
-  lowered_until_ = step + options_.lowered_steps;
+  lowered_factor_ = options_.lower_lr.factor * (step <= lowered_until_ ? lowered_factor_ : 1);
+  lowered_until_ = step + options_.lower_lr.steps;
   ++lowered_times_;
   heavy_ = {};
 }
@@ -30,11 +33,11 @@ Action Ladder::climb(int64_t step, Grade grade) {
   if (first_step_ == 0) first_step_ = step;
   last_trouble_ = step;
   if (grade == Grade::heavy && skip(step, heavy_)) return Action::skip;
-  if (lowered_times_ < options_.lowerings) {
+  if (lowered_times_ < options_.lower_lr.times) {
     lower(step);
     return Action::lower_lr;
   }
-  return options_.may_roll_back && options_.may_roll_back(first_step_) ? Action::roll_back : Action::stop_unstable;
+  return may_roll_back_ && may_roll_back_(first_step_) ? Action::roll_back : Action::stop_unstable;
 }
 
 void Ladder::accept(int64_t step) {

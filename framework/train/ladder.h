@@ -1,15 +1,16 @@
 // What is done about a step in trouble, rung by rung: skip it -> lower the learning rate for a while -> roll back ->
 // stop. Each rung is bounded, and good steps lead down again. Pure counting: the same on every rank.
 //
-// A step whose trouble is seen before its update is skipped. After `skips_in_a_row` of them, or `skips_of_1000` among
-// the last 1,000 attempts, the next rung is taken, and skips count from 0. Light and heavy trouble have a budget of
-// skips each. What was done is forgotten `calm_steps` beyond the last trouble.
+// A step whose trouble is seen before its update is skipped. After `max_skips` of them in a row, or
+// `max_skips_of_1000` among the last 1,000 attempts, the next rung is taken, and skips count from 0. Light and heavy
+// trouble have a budget of skips each. What was done is forgotten `calm_steps` beyond the last trouble.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "framework/config/run_config.h"
 #include "framework/train/step_report.h"
 
 namespace keel::train {
@@ -21,23 +22,15 @@ enum class Grade {
   taken,  // heavy, and the update has been made: skipping does not help
 };
 
-struct LadderOptions {
-  int64_t skips_in_a_row = 3;
-  int64_t skips_of_1000 = 50;
-  int64_t lowerings = 0;  // how often; 0 leaves the rung out
-  double lr_factor = 0.5;
-  int64_t lowered_steps = 100;
-  int64_t calm_steps = 1000;
-  // Whether there is a checkpoint to roll back to, and a rollback left, for trouble that began at this step. None:
-  // never.
-  std::function<bool(int64_t step)> may_roll_back = {};
-};
+// Whether there is a checkpoint to roll back to, and a rollback left, for trouble that began at this step. None: never.
+using MayRollBack = std::function<bool(int64_t step)>;
 
 class Ladder {
  public:
-  explicit Ladder(LadderOptions options) : options_(std::move(options)) {}
+  explicit Ladder(const config::StabilityConfig& options, MayRollBack may_roll_back = {})
+      : options_(options), may_roll_back_(std::move(may_roll_back)) {}
 
-  const LadderOptions& options() const { return options_; }
+  const config::StabilityConfig& options() const { return options_; }
   // The rung for trouble at this step; `proceed` where light trouble is let pass.
   Action climb(int64_t step, Grade grade);
   // Whether light trouble would be skipped now.
@@ -64,7 +57,8 @@ class Ladder {
   bool skip(int64_t step, Skips& skips);
   void lower(int64_t step);
 
-  LadderOptions options_;
+  config::StabilityConfig options_;
+  MayRollBack may_roll_back_;
   Skips heavy_, light_;
   int64_t lowered_times_ = 0, lowered_until_ = 0, first_step_ = 0, last_trouble_ = 0;
   double lowered_factor_ = 1;

@@ -9,11 +9,6 @@
 namespace keel::train {
 namespace {
 
-SpikeOptions with_floor(SpikeOptions options, double deviation_floor) {
-  options.deviation_floor = deviation_floor;
-  return options;
-}
-
 const char* words_for(const std::string& signal) {
   return signal == "loss" ? "loss" : signal == "gradient_norm" ? "gradient norm" : "update norm over the learning rate";
 }
@@ -25,11 +20,12 @@ std::optional<Trouble> taken(Trouble trouble) {
 
 }  // namespace
 
-Signals::Signals(const SignalOptions& options)
-    : options_(options),
-      loss_(options.spike),
-      gradient_(with_floor(options.spike, options.gradient_deviation_floor)),
-      update_(with_floor(options.spike, options.update_deviation_floor)) {}
+Signals::Signals(const config::StabilityConfig& options)
+    : spike_(options.spike),
+      heads_(options.per_head),
+      loss_(spike_, spike_.deviation_floor),
+      gradient_(spike_, spike_.gradient_deviation_floor),
+      update_(spike_, spike_.update_deviation_floor) {}
 
 std::optional<Trouble> Signals::spike(const SpikeDetector& detector, const char* signal, double value,
                                       const std::string& where) const {
@@ -40,29 +36,29 @@ std::optional<Trouble> Signals::spike(const SpikeDetector& detector, const char*
     trouble.reason = fmt::format("the {} is {}{}", words, value, where.empty() ? "" : ", first " + where);
     return trouble;
   }
-  if (!options_.spikes || !score.spike) return std::nullopt;
+  if (!spike_.enabled || !score.spike) return std::nullopt;
   trouble.reason = fmt::format("the {} {:.6g} is {:.1f} deviations above the mean {:.6g} of {} steps", words, value,
                                score.sigmas, score.mean, score.history);
   return trouble;
 }
 
 double Signals::logit_limit(size_t head) const {
-  return std::max(options_.heads.logit_floor, options_.heads.logit_factor * double(mean_logit_[head]));
+  return std::max(heads_.logit_floor, heads_.logit_factor * double(mean_logit_[head]));
 }
 
 // One limit for all heads: the highest of theirs, so that none is judged by another's.
 StepLimits Signals::limits() const {
-  if (!options_.spikes) return {};
+  if (!spike_.enabled) return {};
   StepLimits limits{.loss = loss_.limit(), .gradient_norm = gradient_.limit()};
-  if (accepted_ < options_.spike.min_history) return limits;
-  limits.largest_logit = options_.heads.logit_floor;
+  if (accepted_ < spike_.min_history) return limits;
+  limits.largest_logit = heads_.logit_floor;
   for (size_t i = 0; i < mean_logit_.size(); ++i) limits.largest_logit = std::max(limits.largest_logit, logit_limit(i));
   return limits;
 }
 
 std::optional<Trouble> Signals::leaping_logit(const StepReport& report, double least) const {
   const std::vector<float>& logits = report.largest_logit;
-  const bool known = options_.spikes && accepted_ >= options_.spike.min_history && mean_logit_.size() == logits.size();
+  const bool known = spike_.enabled && accepted_ >= spike_.min_history && mean_logit_.size() == logits.size();
   for (size_t i = 0; i < logits.size(); ++i) {
     const double value = logits[i], mean = known ? mean_logit_[i] : 0;
     const double threshold = known ? std::max(least, logit_limit(i)) : std::numeric_limits<double>::infinity();
@@ -99,7 +95,7 @@ std::optional<Trouble> Signals::fallen_entropy(const StepReport& report) {
   std::optional<Trouble> first;
   for (size_t i = 0; i < report.entropy.size() && i < best_entropy_.size(); ++i) {
     const double value = report.entropy[i], before = best_entropy_[i];
-    if (value >= options_.heads.min_entropy || before < kFrom * options_.heads.min_entropy) continue;
+    if (value >= heads_.min_entropy || before < kFrom * heads_.min_entropy) continue;
     best_entropy_[i] = float(value);
     if (first) continue;
     const auto layer = int64_t(i) / report.heads, head = int64_t(i) % report.heads;
@@ -109,7 +105,7 @@ std::optional<Trouble> Signals::fallen_entropy(const StepReport& report) {
                                       head, layer, value, before),
                 .value = value,
                 .mean = before,
-                .threshold = options_.heads.min_entropy,
+                .threshold = heads_.min_entropy,
                 .layer = layer,
                 .head = head};
   }
@@ -119,7 +115,7 @@ std::optional<Trouble> Signals::fallen_entropy(const StepReport& report) {
 std::optional<Trouble> Signals::of_update(const StepReport& report) {
   if (report.lr > 0)
     if (auto trouble = spike(update_, "update_norm", report.update_norm / report.lr, "")) return taken(*trouble);
-  if (!options_.spikes) return std::nullopt;
+  if (!spike_.enabled) return std::nullopt;
   auto trouble = leaping_logit(report, 0);
   if (!trouble) trouble = fallen_entropy(report);
   return trouble ? taken(*trouble) : trouble;
@@ -130,7 +126,7 @@ void Signals::accept(const StepReport& report) {
   gradient_.accept(report.gradient_norm);
   if (report.lr > 0) update_.accept(report.update_norm / report.lr);
   mean_logit_.resize(report.largest_logit.size());
-  const auto weight = float(1.0 / double(std::min(options_.spike.window, ++accepted_)));
+  const auto weight = float(1.0 / double(std::min(spike_.window, ++accepted_)));
   for (size_t i = 0; i < mean_logit_.size(); ++i)
     if (std::isfinite(report.largest_logit[i])) mean_logit_[i] += weight * (report.largest_logit[i] - mean_logit_[i]);
   if (!report.telemetry) return;

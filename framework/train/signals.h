@@ -17,20 +17,6 @@
 
 namespace keel::train {
 
-struct HeadLimits {
-  double logit_factor = 8;    // times the head's recent mean
-  double logit_floor = 50;    // below this no logit is trouble: softmax is far from one-hot at such differences of few
-  double min_entropy = 1e-4;  // nats, where it was ten times as much before
-};
-
-struct SignalOptions {
-  bool spikes = true;  // also finite values far above the recent mean; false: only what is not finite
-  SpikeOptions spike;  // of the loss
-  double gradient_deviation_floor = 4;
-  double update_deviation_floor = 0.25;
-  HeadLimits heads;
-};
-
 // What was found, with the numbers behind it.
 struct Trouble {
   std::string signal;  // "loss", "gradient_norm", "largest_logit", "update_norm", "entropy", "counted_tokens"
@@ -42,7 +28,8 @@ struct Trouble {
 
 class Signals {
  public:
-  explicit Signals(const SignalOptions& options);
+  // Of stability.spike and stability.per_head. Where spikes are not enabled, only what is not finite is trouble.
+  explicit Signals(const config::StabilityConfig& options);
 
   // Above these the next step is in trouble.
   StepLimits limits() const;
@@ -62,7 +49,8 @@ class Signals {
   std::optional<Trouble> leaping_logit(const StepReport& report, double least) const;
   std::optional<Trouble> fallen_entropy(const StepReport& report);
 
-  SignalOptions options_;
+  config::SpikeConfig spike_;
+  config::PerHeadConfig heads_;
   SpikeDetector loss_, gradient_, update_;
   // Per layer and head, [L, H] row-major.
   std::vector<float> mean_logit_;    // over about `window` accepted steps

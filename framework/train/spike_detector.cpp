@@ -14,8 +14,7 @@ SpikeScore SpikeDetector::statistics() const {
   score.mean /= double(values_.size());
   double squares = 0;
   for (double v : values_) squares += (v - score.mean) * (v - score.mean);
-  score.deviation =
-      std::max(std::sqrt(squares / double(values_.size())), options_.deviation_floor * std::abs(score.mean));
+  score.deviation = std::max(std::sqrt(squares / double(values_.size())), deviation_floor_ * std::abs(score.mean));
   if (score.history >= options_.min_history && score.deviation > 0)
     score.limit = score.mean + options_.sigmas * score.deviation;
   return score;

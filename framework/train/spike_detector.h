@@ -9,14 +9,9 @@
 #include <optional>
 #include <vector>
 
-namespace keel::train {
+#include "framework/config/run_config.h"
 
-struct SpikeOptions {
-  int64_t window = 128;
-  int64_t min_history = 128;
-  double sigmas = 6;
-  double deviation_floor = 1e-3;  // share of |mean|, so that a flat history does not make every change a spike
-};
+namespace keel::train {
 
 struct SpikeScore {
   bool spike = false;
@@ -29,7 +24,9 @@ struct SpikeScore {
 
 class SpikeDetector {
  public:
-  explicit SpikeDetector(const SpikeOptions& options) : options_(options) {}
+  // deviation_floor: share of |mean|, so that a flat history does not make every change a spike.
+  SpikeDetector(const config::SpikeConfig& options, double deviation_floor)
+      : options_(options), deviation_floor_(deviation_floor) {}
 
   // What the next value may be at most; infinity before the minimum history.
   double limit() const;
@@ -45,7 +42,8 @@ class SpikeDetector {
   // Of the history; no value is judged.
   SpikeScore statistics() const;
 
-  SpikeOptions options_;
+  config::SpikeConfig options_;
+  double deviation_floor_;
   std::deque<double> values_;
 };
 

@@ -23,12 +23,13 @@ io::Json fields_of(const StepReport& report, const Trouble& trouble) {
 }
 
 // Only what was on can be used up; where an update was made, no skip would have helped.
-std::string advice(const TroubledSteps& troubled, const LadderOptions& ladder, Grade grade) {
+std::string advice(const TroubledSteps& troubled, const config::StabilityConfig& options, Grade grade) {
   return fmt::format(
       "; {}{}no rollback or fallback is left: lower optimizer.lr, turn on QK-Norm, or look at the data of samples "
       "{} to {}",
-      grade == Grade::heavy && ladder.skips_in_a_row > 0 ? "stability.max_skips is used up, " : "",
-      ladder.lowerings > 0 ? "stability.lower_lr is used up, " : "", troubled.first_sample, troubled.end_sample - 1);
+      grade == Grade::heavy && options.max_skips > 0 ? "stability.max_skips is used up, " : "",
+      options.lower_lr.times > 0 ? "stability.lower_lr is used up, " : "", troubled.first_sample,
+      troubled.end_sample - 1);
 }
 
 }  // namespace

@@ -8,12 +8,6 @@
 
 namespace keel::train {
 
-struct StabilityOptions {
-  SignalOptions signals;
-  LadderOptions ladder;
-  Note note = {};  // where events go
-};
-
 // The steps in trouble that led to a roll back, for whoever makes it.
 struct TroubledSteps {
   int64_t first_step = 0, last_step = 0;
@@ -23,8 +17,9 @@ struct TroubledSteps {
 
 class StabilityHook : public Hook {
  public:
-  explicit StabilityHook(const StabilityOptions& options)
-      : signals_(options.signals), ladder_(options.ladder), note_(options.note) {}
+  // Events go to `note`.
+  explicit StabilityHook(const config::StabilityConfig& options, Note note = {}, MayRollBack may_roll_back = {})
+      : signals_(options), ladder_(options, std::move(may_roll_back)), note_(std::move(note)) {}
 
   double lr_factor(int64_t step) const override { return ladder_.lr_factor(step); }
   void limit(StepLimits& limits) const override;

@@ -13,7 +13,7 @@
 namespace keel::train {
 
 // Above these a step's update is not made; values that are not finite never are. Decided where the gradients lie
-// (ops/update_gate.h), so they must be known before the step.
+// (ops/update/update_gate.h), so they must be known before the step.
 struct StepLimits {
   double loss = std::numeric_limits<double>::infinity();
   double gradient_norm = std::numeric_limits<double>::infinity();
@@ -59,7 +59,8 @@ struct StepReport {
   int64_t layers = 0, heads = 0;
   bool telemetry = false;  // whether what telemetry steps show is there
   std::vector<float> largest_logit;
-  std::vector<float> logit_bound;  // ops/head_gains.h, of the weights that the step used; empty where there is none
+  std::vector<float>
+      logit_bound;  // ops/qk_norm/head_gains.h, of the weights that the step used; empty where there is none
   // On telemetry steps and, after their verdict, of steps in trouble (TrainingStep::look_closer), else empty; what is
   // of keys [L, G of the whole model].
   std::vector<float> entropy, q_rms, k_rms;

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <utility>
 
-#include "framework/ops/qk_clip.h"
-#include "framework/ops/update_gate.h"
+#include "framework/ops/qk_norm/qk_clip.h"
+#include "framework/ops/update/update_gate.h"
 #include "framework/train/activity.h"
 
 namespace keel::train {
@@ -200,7 +200,7 @@ void TrainingStep::look_closer(StepReport& report, const MicroBatch& batch) {
 std::string TrainingStep::source_of_non_finite() {
   if (std::isfinite(ops::GateValues::of(numbers_.values.host.as<double>()).loss)) {
     if (const std::string first = data_parallel_.first_gradient_not_finite(); !first.empty()) return "in " + first;
-    return "";  // each is finite, but not the square of all (ops/update_gate.h)
+    return "";  // each is finite, but not the square of all (ops/update/update_gate.h)
   }
   const auto own = ops::CrossEntropySums::of(numbers_.own_sums.host.as<double>());
   const bool here = !std::isfinite(own.loss) || own.finite < own.counted;

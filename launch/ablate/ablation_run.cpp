@@ -9,7 +9,7 @@
 #include "framework/base/log.h"
 #include "framework/base/text.h"
 #include "framework/data/token_bigram.h"
-#include "launch/train/train_options.h"
+#include "launch/train/prepared_run.h"
 
 namespace keel {
 namespace {
@@ -151,7 +151,8 @@ std::optional<lab::CellResult> AblationRun::train(comm::World& group, size_t ind
   const train::Ending ending = run_training(group, config, additions);
   if (ending.outcome == train::Outcome::saved_early) return std::nullopt;
   // Not by its events: a kill can come between a fallback and the event that tells of it.
-  const int64_t fallbacks = checkpoints::Recovery(group.all(), recovery_options(config.run)).fallbacks_taken();
+  const int64_t fallbacks =
+      checkpoints::Recovery(group.all(), directory_of(config.run), config.run.stability).fallbacks_taken();
   if (group.rank() != 0) return lab::CellResult();
   io::IoThread io;
   lab::CellResult result =

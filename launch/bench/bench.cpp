@@ -5,7 +5,7 @@
 #include "framework/base/process.h"
 #include "framework/base/text.h"
 #include "framework/lab/statistics.h"
-#include "framework/ops/product_rate.h"
+#include "framework/ops/matmul/product_rate.h"
 #include "launch/bench/bench_passes.h"
 #include "launch/common/choose_device.h"
 #include "launch/common/commands.h"

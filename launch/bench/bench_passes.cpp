@@ -3,9 +3,9 @@
 #include "framework/base/clock.h"
 #include "framework/base/rng.h"
 #include "framework/lab/statistics.h"
-#include "framework/ops/attention.h"
+#include "framework/ops/attention/attention.h"
 #include "framework/ops/elementwise.h"
-#include "framework/ops/rope_table.h"
+#include "framework/ops/qk_norm/rope_table.h"
 #include "framework/tensor/copy.h"
 #include "framework/tensor/dispatch.h"
 

@@ -4,8 +4,8 @@
 #include <iostream>
 
 #include "framework/base/build_config.h"
-#include "framework/ops/attention_cuda.h"
-#include "framework/ops/product_rate.h"
+#include "framework/ops/attention/attention_cuda.h"
+#include "framework/ops/matmul/product_rate.h"
 #include "framework/tensor/gpu.h"
 #include "launch/bench/gpu_passes.h"
 #include "launch/bench/gpu_report.h"

@@ -13,7 +13,7 @@
 #include "framework/base/process.h"
 #include "framework/base/text.h"
 #include "framework/comm/mpi.h"
-#include "framework/ops/product_rate.h"
+#include "framework/ops/matmul/product_rate.h"
 
 namespace keel {
 namespace {

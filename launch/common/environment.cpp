@@ -11,7 +11,7 @@
 #include "framework/io/crc32c.h"
 #include "framework/io/files.h"
 #include "framework/io/hdf5.h"
-#include "framework/ops/matmul.h"
+#include "framework/ops/matmul/matmul.h"
 #include "framework/tensor/gpu.h"
 
 namespace keel {

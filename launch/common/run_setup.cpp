@@ -1,7 +1,7 @@
 #include "launch/common/run_setup.h"
 
 #include "framework/data/tokenizer.h"
-#include "framework/ops/logit_place.h"
+#include "framework/ops/attention/logit_place.h"
 #include "models/decoder/parallelize.h"
 
 namespace keel {

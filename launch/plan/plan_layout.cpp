@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/ops/matmul.h"
+#include "framework/ops/matmul/matmul.h"
 
 namespace keel {
 namespace {

@@ -26,31 +26,6 @@ train::TrainerOptions trainer_options(const config::RunConfig& run) {
   return options;
 }
 
-train::StabilityOptions stability_options(const config::StabilityConfig& c) {
-  return {.signals = {.spikes = c.spike.enabled,
-                      .spike = {c.spike.window, c.spike.min_history, c.spike.sigmas, c.spike.deviation_floor},
-                      .gradient_deviation_floor = c.spike.gradient_deviation_floor,
-                      .update_deviation_floor = c.spike.update_deviation_floor,
-                      .heads = {c.per_head.logit_factor, c.per_head.logit_floor, c.per_head.min_entropy}},
-          .ladder = {.skips_in_a_row = c.max_skips,
-                     .skips_of_1000 = std::max(c.max_skips_of_1000, c.max_skips),
-                     .lowerings = c.lower_lr.times,
-                     .lr_factor = c.lower_lr.factor,
-                     .lowered_steps = c.lower_lr.steps,
-                     .calm_steps = c.calm_steps}};
-}
-
-checkpoints::RecoveryOptions recovery_options(const config::RunConfig& run) {
-  const config::StabilityConfig& c = run.stability;
-  return {.directory = run.log.directory + "/" + run.name,
-          .rollbacks = c.rollback.times,
-          .per_checkpoint = c.rollback.per_checkpoint,
-          .fallbacks = int64_t(c.fallbacks.size()),
-          .leave_out = c.rollback.leave_out,
-          .more_samples = c.rollback.more_samples,
-          .calm_steps = c.calm_steps};
-}
-
 void check_fallbacks(const FullConfig& config, int64_t ranks) {
   for (size_t i = 0; i < config.run.stability.fallbacks.size(); ++i) {
     const FullConfig next = with_fallback(config, int64_t(i) + 1);

@@ -1,16 +1,12 @@
 // From the config's sections to what the trainer and its hooks are told.
 #pragma once
 
-#include "checkpoints/recovery.h"
-#include "framework/train/stability_hook.h"
 #include "framework/train/trainer.h"
 #include "launch/common/run_setup.h"
 
 namespace keel {
 
 train::TrainerOptions trainer_options(const config::RunConfig& run);
-train::StabilityOptions stability_options(const config::StabilityConfig& c);
-checkpoints::RecoveryOptions recovery_options(const config::RunConfig& run);
 // Each of stability.fallbacks must make a whole config, with changes that a run on so many ranks can go on with; 0
 // ranks: not known yet.
 void check_fallbacks(const FullConfig& config, int64_t ranks = 0);

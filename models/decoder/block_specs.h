@@ -2,7 +2,7 @@
 #pragma once
 
 #include "framework/nn/embedding.h"
-#include "framework/ops/rope_table.h"
+#include "framework/ops/qk_norm/rope_table.h"
 #include "models/decoder/decoder_config.h"
 
 namespace keel::models {

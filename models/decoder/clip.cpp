@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "framework/ops/elementwise.h"
-#include "framework/ops/qk_clip.h"
+#include "framework/ops/qk_norm/qk_clip.h"
 #include "models/decoder/decoder.h"
 
 namespace keel::models {

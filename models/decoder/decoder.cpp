@@ -5,7 +5,7 @@
 
 #include "framework/base/trace.h"
 #include "framework/ops/elementwise.h"
-#include "framework/ops/rope_table.h"
+#include "framework/ops/qk_norm/rope_table.h"
 #include "framework/tensor/copy.h"
 #include "models/decoder/block_specs.h"
 #include "models/decoder/bounds.h"

@@ -5,7 +5,7 @@
 
 #include "framework/config/fields.h"
 #include "framework/nn/transformer_block.h"
-#include "framework/ops/rope_table.h"
+#include "framework/ops/qk_norm/rope_table.h"
 
 namespace keel::ops {
 

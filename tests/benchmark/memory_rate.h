@@ -9,7 +9,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "framework/ops/threads.h"
+#include "framework/ops/support/threads.h"
 #include "framework/tensor/buffer.h"
 
 namespace keel::benchmarking {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <vector>
 
-#include "framework/ops/attention.h"
+#include "framework/ops/attention/attention.h"
 #include "framework/tensor/buffer.h"
 #include "framework/tensor/dispatch.h"
 

@@ -4,8 +4,8 @@
 #include <chrono>
 
 #include "framework/ops/elementwise.h"
-#include "framework/ops/matmul.h"
-#include "framework/ops/product_rate.h"
+#include "framework/ops/matmul/matmul.h"
+#include "framework/ops/matmul/product_rate.h"
 
 namespace keel::ops {
 namespace {

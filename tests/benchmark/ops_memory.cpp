@@ -6,11 +6,11 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/ops/adamw.h"
 #include "framework/ops/elementwise.h"
 #include "framework/ops/embedding.h"
-#include "framework/ops/matmul.h"
-#include "framework/ops/threads.h"
+#include "framework/ops/matmul/matmul.h"
+#include "framework/ops/support/threads.h"
+#include "framework/ops/update/adamw.h"
 #include "framework/tensor/buffer.h"
 
 namespace keel::ops {

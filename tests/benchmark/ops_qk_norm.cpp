@@ -1,8 +1,8 @@
 // QK-Norm and RoPE: share of a copy's memory rate. Bytes counted: each activation once in, once out.
 #include <vector>
 
-#include "framework/ops/qk_norm_rope.h"
-#include "framework/ops/rope_table.h"
+#include "framework/ops/qk_norm/qk_norm_rope.h"
+#include "framework/ops/qk_norm/rope_table.h"
 #include "tests/benchmark/memory_rate.h"
 
 namespace keel {

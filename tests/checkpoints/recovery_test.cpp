@@ -24,8 +24,7 @@ class RecoveryTest : public ::testing::Test {
  protected:
   RecoveryTest() {
     write_data({});
-    options = {.directory = folder / "run", .rollbacks = 3, .per_checkpoint = 2};
-    std::filesystem::create_directories(options.directory);
+    std::filesystem::create_directories(directory);
   }
 
   data::Dataset dataset() {
@@ -53,7 +52,7 @@ class RecoveryTest : public ::testing::Test {
 
   // A process: rollbacks until the run ends, or until `most` of them.
   Result run(int64_t most = 100) {
-    Recovery recovery(*world, options);
+    Recovery recovery(*world, directory, options);
     std::optional<Rollback> rollback;
     Result result{};
     do {
@@ -66,11 +65,9 @@ class RecoveryTest : public ::testing::Test {
       train::Trainer trainer(
           model, mesh, batches, order,
           {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 40}, .total_steps = 40});
-      train::LadderOptions ladder{.skips_in_a_row = 1};
-      ladder.may_roll_back = [&](int64_t step) { return recovery.may_roll_back(step); };
-      train::StabilityHook stability({.signals = {.spikes = false}, .ladder = ladder});
+      train::StabilityHook stability(options, {}, [&](int64_t step) { return recovery.may_roll_back(step); });
       const CheckpointParts parts{*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer};
-      const CheckpointOptions saving{.directory = options.directory + "/checkpoints",
+      const CheckpointOptions saving{.directory = directory + "/checkpoints",
                                      .every = 5,
                                      .retention = {.keep = 10},
                                      .config = "name: x",
@@ -103,7 +100,11 @@ class RecoveryTest : public ::testing::Test {
   std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
   io::Scratch folder;
   io::IoThread io;
-  RecoveryOptions options;
+  const std::string directory = folder / "run";
+  config::StabilityConfig options{.max_skips = 1,
+                                  .spike = {.enabled = false},
+                                  .lower_lr = {.times = 0},
+                                  .rollback = {.times = 3, .per_checkpoint = 2, .more_samples = 0}};
   int64_t fallbacks_taken = 0;
 };
 
@@ -111,7 +112,7 @@ TEST_F(RecoveryTest, ACalmRunDoesNothing) {
   const Result result = run();
   EXPECT_EQ(result.outcome, train::Outcome::done);
   EXPECT_EQ(result.updates, 40);
-  EXPECT_FALSE(std::filesystem::exists(options.directory + "/recovery.json"));
+  EXPECT_FALSE(std::filesystem::exists(directory + "/recovery.json"));
 }
 
 // CASES R26: back to the checkpoint before, and never again through the samples of the two steps.
@@ -127,7 +128,7 @@ TEST_F(RecoveryTest, GoesBackAndLeavesTheSamplesOut) {
 
 TEST_F(RecoveryTest, MoreSamplesAreLeftOutWhereAsked) {
   write_data({19, 20, 21, 22});
-  options.more_samples = 4;
+  options.rollback.more_samples = 4;
   const Result result = run();
   EXPECT_THAT(result.went_back_to, ElementsAre(15));
   EXPECT_THAT(result.left_out, ElementsAre(data::SampleRange{36, 44}));
@@ -137,17 +138,16 @@ TEST_F(RecoveryTest, MoreSamplesAreLeftOutWhereAsked) {
 // CASES R26: the same batch again and again, and an end to it.
 TEST_F(RecoveryTest, WithoutLeavingOutItEnds) {
   write_data({19, 20});
-  options.leave_out = false;
+  options.rollback.leave_out = false;
   const Result result = run();
   EXPECT_EQ(result.outcome, train::Outcome::unstable);
   EXPECT_THAT(result.went_back_to, ElementsAre(15, 15, 10));
-  EXPECT_EQ(complete_files(options.directory + "/checkpoints").back(),
-            options.directory + "/checkpoints/" + file_name(15));
+  EXPECT_EQ(complete_files(directory + "/checkpoints").back(), directory + "/checkpoints/" + file_name(15));
 }
 
 TEST_F(RecoveryTest, CountsAcrossProcesses) {
   write_data({19, 20});
-  options.leave_out = false;
+  options.rollback.leave_out = false;
   EXPECT_THAT(run(1).went_back_to, ElementsAre(15));  // and a second rollback was decided, but never made
   const Result result = run();
   EXPECT_THAT(result.went_back_to, ElementsAre(10));
@@ -158,10 +158,9 @@ TEST_F(RecoveryTest, CountsAcrossProcesses) {
 // Killed before it could go back: the next process does, though a newer file lies there.
 TEST_F(RecoveryTest, WhatWasDecidedIsDoneByTheNextProcess) {
   write_data({19, 20});
-  options.leave_out = false;
+  options.rollback.leave_out = false;
   EXPECT_THAT(run(2).went_back_to, ElementsAre(15, 15));  // the third, to 10, was decided and never made
-  EXPECT_EQ(complete_files(options.directory + "/checkpoints").back(),
-            options.directory + "/checkpoints/" + file_name(15));
+  EXPECT_EQ(complete_files(directory + "/checkpoints").back(), directory + "/checkpoints/" + file_name(15));
   EXPECT_EQ(run().began, 10);
   EXPECT_EQ(run().began, 15);  // once
 }
@@ -169,7 +168,7 @@ TEST_F(RecoveryTest, WhatWasDecidedIsDoneByTheNextProcess) {
 // Killed right after the decision: the next process takes the same samples as this one would have.
 TEST_F(RecoveryTest, WhatIsLeftOutIsKnownToTheNextProcess) {
   write_data({19, 20});
-  Recovery(*world, options).roll_back({.first_step = 19, .last_step = 20, .first_sample = 36, .end_sample = 40});
+  Recovery(*world, directory, options).roll_back({.first_step = 19, .last_step = 20, .first_sample = 36, .end_sample = 40});
   const Result result = run();
   EXPECT_EQ(result.outcome, train::Outcome::done);
   EXPECT_THAT(result.went_back_to, IsEmpty());
@@ -187,9 +186,9 @@ TEST_F(RecoveryTest, BeforeTheFirstCheckpointItBeginsAgain) {
 
 TEST_F(RecoveryTest, FallbacksFollow) {
   write_data({19, 20});
-  options.leave_out = false;
-  options.rollbacks = 1;
-  options.fallbacks = 2;
+  options.rollback.leave_out = false;
+  options.rollback.times = 1;
+  options.fallbacks.resize(2);
   const Result result = run();
   EXPECT_EQ(result.outcome, train::Outcome::unstable);
   EXPECT_THAT(result.went_back_to, ElementsAre(15, 15, 15));
@@ -197,17 +196,18 @@ TEST_F(RecoveryTest, FallbacksFollow) {
 }
 
 TEST_F(RecoveryTest, CalmForgives) {
-  options.rollbacks = 1;
+  options.rollback.times = 1;
   options.calm_steps = 10;
-  Recovery recovery(*world, options);
+  Recovery recovery(*world, directory, options);
   recovery.roll_back({.first_step = 19, .last_step = 20});
   EXPECT_FALSE(recovery.may_roll_back(30));
   EXPECT_TRUE(recovery.may_roll_back(31));
 }
 
 TEST_F(RecoveryTest, ADamagedFileIsNamed) {
-  io::spill(options.directory + "/recovery.json", "{\"gone_back_to\": 3}");
-  EXPECT_THAT(io::message_of([&] { Recovery recovery(*world, options); }), ::testing::HasSubstr("recovery.json"));
+  io::spill(directory + "/recovery.json", "{\"gone_back_to\": 3}");
+  EXPECT_THAT(io::message_of([&] { Recovery recovery(*world, directory, options); }),
+              ::testing::HasSubstr("recovery.json"));
 }
 
 }  // namespace

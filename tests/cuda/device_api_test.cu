@@ -6,9 +6,9 @@
 #include <bit>
 #include <map>
 
-#include "framework/ops/attention_cuda.h"
-#include "framework/ops/attention_key_slots_cuda.h"
-#include "framework/ops/kernel.h"
+#include "framework/ops/attention/attention_cuda.h"
+#include "framework/ops/attention/attention_key_slots_cuda.h"
+#include "framework/ops/support/kernel.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_host/matrix_layout.h"
 

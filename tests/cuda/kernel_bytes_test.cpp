@@ -6,14 +6,14 @@
 #include <deque>
 
 #include "framework/ops/activation.h"
-#include "framework/ops/adamw.h"
-#include "framework/ops/attention.h"
+#include "framework/ops/attention/attention.h"
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/elementwise.h"
 #include "framework/ops/norm.h"
-#include "framework/ops/qk_norm_rope.h"
-#include "framework/ops/rope_table.h"
-#include "framework/ops/stochastic_rounding.h"
+#include "framework/ops/qk_norm/qk_norm_rope.h"
+#include "framework/ops/qk_norm/rope_table.h"
+#include "framework/ops/update/adamw.h"
+#include "framework/ops/update/stochastic_rounding.h"
 #include "tests/support/cuda_host/traffic.h"
 #include "tests/support/device.h"
 

@@ -105,7 +105,9 @@ void json_lines(Bytes bytes) {
 void recovery(Bytes bytes) {
   static const auto world = comm::make_self_communicator();
   file("recovery.json", bytes);
-  read([&] { checkpoints::Recovery(*world, {.directory = folder(), .fallbacks = 2}).may_roll_back(3); });
+  config::StabilityConfig options;
+  options.fallbacks.resize(2);
+  read([&] { checkpoints::Recovery(*world, folder(), options).may_roll_back(3); });
 }
 
 void safetensors(Bytes bytes) {

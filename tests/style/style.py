@@ -116,7 +116,7 @@ def check(root):
 def self_test():
     mistakes = {
         "framework/ops/a.h": '#include "framework/nn/context.h"\n',
-        "framework/comm/a.h": '#include "framework/ops/matmul.h"\n',
+        "framework/comm/a.h": '#include "framework/ops/matmul/matmul.h"\n',
         "models/a/b.h": '#include "checkpoints/format.h"\n',
         "framework/nn/a.h": '#include "context.h"\n',
         "framework/base/a.h": "#ifdef FAST\n",

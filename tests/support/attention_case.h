@@ -4,7 +4,7 @@
 
 #include <omp.h>
 
-#include "framework/ops/attention.h"
+#include "framework/ops/attention/attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/reference/attention.h"
 

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "framework/ops/normal_values.h"
+#include "framework/ops/matmul/normal_values.h"
 #include "tests/support/compare.h"
 
 namespace keel::ops {

@@ -9,7 +9,7 @@ namespace keel::train {
 namespace {
 
 SpikeDetector after_calm(double low, double high) {
-  SpikeDetector detector({.window = 128, .min_history = 128, .sigmas = 6, .deviation_floor = 1e-3});
+  SpikeDetector detector({.window = 128, .min_history = 128, .sigmas = 6}, 1e-3);
   for (int i = 0; i < 128; ++i) detector.accept(i % 2 ? high : low);
   return detector;
 }
@@ -30,7 +30,7 @@ TEST(SpikeDetector, AFlatHistoryHasAFloorOnItsDeviation) {
 }
 
 TEST(SpikeDetector, DecidesNothingWithoutHistory) {
-  SpikeDetector detector({.window = 128, .min_history = 20, .sigmas = 6, .deviation_floor = 1e-3});
+  SpikeDetector detector({.window = 128, .min_history = 20, .sigmas = 6}, 1e-3);
   for (int i = 0; i < 19; ++i) {
     EXPECT_FALSE(detector.judge(1e6).spike);
     detector.accept(1);
@@ -56,7 +56,7 @@ TEST(SpikeDetector, NonFiniteIsASpikeAndNeverEntersTheStatistics) {  // CASES R2
 
 TEST(SpikeDetector, RestoresItsHistory) {
   const SpikeDetector detector = after_calm(9.99, 10.01);
-  SpikeDetector restored({.window = 128, .min_history = 128, .sigmas = 6, .deviation_floor = 1e-3});
+  SpikeDetector restored({.window = 128, .min_history = 128, .sigmas = 6}, 1e-3);
   restored.restore(detector.history());
   EXPECT_EQ(restored.judge(10.1).sigmas, detector.judge(10.1).sigmas);
 }

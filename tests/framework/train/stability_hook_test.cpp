@@ -27,10 +27,14 @@ Action walk(StabilityHook& hook, const StepReport& report) {
   return verdict.action;
 }
 
-constexpr SpikeOptions kSpike = {.window = 64, .min_history = 32, .sigmas = 6, .deviation_floor = 1e-3};
+constexpr config::SpikeConfig kSpike = {.window = 64, .min_history = 32, .sigmas = 6, .deviation_floor = 1e-3};
+
+config::StabilityConfig ladder(int64_t skips, int64_t lowerings = 0) {
+  return {.max_skips = skips, .spike = kSpike, .lower_lr = {.times = lowerings}};
+}
 
 TEST(StabilityHook, SkipsThenStops) {  // CASES R25
-  StabilityHook hook({.ladder = {.skips_in_a_row = 3}});
+  StabilityHook hook(ladder(3));
   EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(walk(hook, step(std::nan(""), 1)), Action::skip);
   const Verdict last = hook.judge(step(3, INFINITY));
@@ -39,7 +43,7 @@ TEST(StabilityHook, SkipsThenStops) {  // CASES R25
 }
 
 TEST(StabilityHook, AGoodStepForgivesTheSkips) {
-  StabilityHook hook({.ladder = {.skips_in_a_row = 1}});
+  StabilityHook hook(ladder(1));
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(walk(hook, step(INFINITY, 1)), Action::skip);
     EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
@@ -47,14 +51,14 @@ TEST(StabilityHook, AGoodStepForgivesTheSkips) {
 }
 
 TEST(StabilityHook, SpikesOfLossAndOfGradientNormAreSkipped) {
-  StabilityHook hook({.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 9}});
+  StabilityHook hook(ladder(9));
   for (int i = 0; i < 40; ++i) EXPECT_EQ(walk(hook, step(3 + 0.01 * (i % 3), 1 + 0.01 * (i % 2))), Action::proceed);
   EXPECT_EQ(walk(hook, step(9, 1)), Action::skip);
   EXPECT_EQ(walk(hook, step(3, 50)), Action::skip);
   EXPECT_EQ(walk(hook, step(3, 1.5)), Action::proceed);  // many deviations, but no leap of a gradient
   EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
 
-  StabilityHook restored({.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 9}});
+  StabilityHook restored(ladder(9));
   restored.restore(nlohmann::json::parse(hook.state().dump()));
   EXPECT_EQ(walk(restored, step(9, 1)), Action::skip);
 }
@@ -62,11 +66,9 @@ TEST(StabilityHook, SpikesOfLossAndOfGradientNormAreSkipped) {
 // CASES R22: what was skipped enters no mean, or a leap would hide the next one.
 TEST(StabilityHook, SkippedValuesAreNoHistory) {
   std::vector<io::Json> skips;
-  StabilityOptions options{.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 9}};
-  options.note = [&](const std::string& kind, const io::Json& fields) {
+  StabilityHook hook(ladder(9), [&](const std::string& kind, const io::Json& fields) {
     if (kind == "skip") skips.push_back(fields);
-  };
-  StabilityHook hook(options);
+  });
   int64_t number = 0;
   auto next = [&](double loss) {
     StepReport report = step(loss, 1);
@@ -88,14 +90,13 @@ TEST(StabilityHook, SkippedValuesAreNoHistory) {
 TEST(StabilityHook, ClimbsTheLadder) {
   std::vector<std::string> kinds;
   std::vector<io::Json> events;
-  StabilityOptions options{.signals = {.spike = kSpike},
-                           .ladder = {.skips_in_a_row = 2, .lowerings = 2, .lr_factor = 0.5, .lowered_steps = 4}};
-  options.ladder.may_roll_back = [](int64_t first_step) { return first_step == 11; };
-  options.note = [&](const std::string& kind, const io::Json& fields) {
+  config::StabilityConfig options = ladder(2);
+  options.lower_lr = {.factor = 0.5, .steps = 4, .times = 2};
+  const auto note = [&](const std::string& kind, const io::Json& fields) {
     kinds.push_back(kind);
     events.push_back(fields);
   };
-  StabilityHook hook(options);
+  StabilityHook hook(options, note, [](int64_t first_step) { return first_step == 11; });
   auto at = [](int64_t number, double loss) {
     StepReport report = step(loss, 1);
     report.step = number;
@@ -130,9 +131,7 @@ TEST(StabilityHook, ClimbsTheLadder) {
 // A gradient norm that stays high while the loss is calm is how the run is: skipped at first, then taken, then the
 // mean.
 TEST(StabilityHook, AHighGradientNormAloneNeverClimbs) {
-  StabilityOptions options{.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 2, .lowerings = 2}};
-  options.ladder.may_roll_back = [](int64_t) { return true; };
-  StabilityHook hook(options);
+  StabilityHook hook(ladder(2, 2), {}, [](int64_t) { return true; });
   for (int i = 0; i < 40; ++i) EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
   std::vector<Action> actions;
   for (int i = 0; i < 100; ++i) actions.push_back(walk(hook, step(3, 60)));
@@ -143,8 +142,7 @@ TEST(StabilityHook, AHighGradientNormAloneNeverClimbs) {
 
 // Skips of gradient spikes leave those of worse trouble untouched, also where a restart lies between.
 TEST(StabilityHook, GradientSpikesUseUpNoSkipOfHeavyTrouble) {
-  const StabilityOptions options{.signals = {.spike = kSpike}, .ladder = {.skips_in_a_row = 3, .lowerings = 1}};
-  StabilityHook hook(options), restored(options);
+  StabilityHook hook(ladder(3, 1)), restored(ladder(3, 1));
   for (int i = 0; i < 40; ++i) EXPECT_EQ(walk(hook, step(3, 1)), Action::proceed);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(walk(hook, step(3, 60)), Action::skip);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(walk(hook, step(NAN, 1)), Action::skip);
@@ -159,11 +157,10 @@ TEST(StabilityHook, GradientSpikesUseUpNoSkipOfHeavyTrouble) {
 
 // A restored ladder goes on counting where it was.
 TEST(StabilityHook, CountsAcrossARestart) {
-  const LadderOptions limits{.skips_in_a_row = 2, .lowerings = 1};
-  StabilityHook hook({.ladder = limits});
+  StabilityHook hook(ladder(2, 1));
   EXPECT_EQ(walk(hook, step(NAN, 1)), Action::skip);
   EXPECT_EQ(walk(hook, step(NAN, 1)), Action::skip);
-  StabilityHook restored({.ladder = limits});
+  StabilityHook restored(ladder(2, 1));
   restored.restore(nlohmann::json::parse(hook.state().dump()));
   EXPECT_EQ(restored.troubled().reason, hook.troubled().reason);
   EXPECT_NE(restored.troubled().reason, "");
@@ -172,7 +169,9 @@ TEST(StabilityHook, CountsAcrossARestart) {
 
 // Every other step in trouble: never three in a row, but not for ever either.
 TEST(StabilityHook, SkipsOfAThousandAreBounded) {
-  StabilityHook hook({.ladder = {.skips_in_a_row = 3, .skips_of_1000 = 20}});
+  config::StabilityConfig options = ladder(3);
+  options.max_skips_of_1000 = 20;
+  StabilityHook hook(options);
   int64_t number = 0;
   auto next = [&](double loss) {
     StepReport report = step(loss, 1);
@@ -187,7 +186,9 @@ TEST(StabilityHook, SkipsOfAThousandAreBounded) {
 }
 
 TEST(StabilityHook, CalmStepsForgiveTheLowerings) {
-  StabilityHook hook({.ladder = {.skips_in_a_row = 0, .lowerings = 1, .calm_steps = 5}});
+  config::StabilityConfig options = ladder(0, 1);
+  options.calm_steps = 5;
+  StabilityHook hook(options);
   auto at = [](int64_t number, double loss) {
     StepReport report = step(loss, 1);
     report.step = number;
@@ -203,7 +204,8 @@ TEST(StabilityHook, CalmStepsForgiveTheLowerings) {
 // What single heads do, and what an update did: seen where the loss says nothing.
 class SignalsOfHeads : public ::testing::Test {
  protected:
-  SignalsOfHeads() : signals({.spike = kSpike, .heads = {.logit_factor = 4, .logit_floor = 30, .min_entropy = 1e-3}}) {
+  SignalsOfHeads()
+      : signals({.spike = kSpike, .per_head = {.logit_factor = 4, .logit_floor = 30, .min_entropy = 1e-3}}) {
     for (int i = 0; i < 40; ++i) signals.accept(report());
   }
   static StepReport report() {
@@ -241,14 +243,14 @@ TEST_F(SignalsOfHeads, OneLeapingLogitIsNamed) {
 TEST_F(SignalsOfHeads, ALogitThatIsNotFiniteIsTroubleAndNoHistory) {
   StepReport infinite = report();
   infinite.largest_logit[3] = INFINITY;
-  for (const Signals& judge : {signals, Signals({.spikes = false})}) {
+  for (const Signals& judge : {signals, Signals({.spike = {.enabled = false}})}) {
     const auto trouble = judge.above_limits(infinite);
     ASSERT_TRUE(trouble);
     EXPECT_EQ(trouble->grade, Grade::heavy);
     EXPECT_EQ(trouble->reason, "the largest logit inf of head 1 in layer 1 is not finite");
   }
   signals.accept(infinite);
-  Signals restored(SignalOptions{});
+  Signals restored(config::StabilityConfig{});
   restored.restore(nlohmann::json::parse(signals.state().dump()));
   EXPECT_EQ(restored.state()["mean_logit"], nlohmann::json({5, 12, 5, 5}));
 }
@@ -279,7 +281,7 @@ TEST_F(SignalsOfHeads, AFallenEntropyIsToldOnceAndSharpHeadsNever) {
 }
 
 TEST_F(SignalsOfHeads, StateComesBack) {
-  Signals restored({.spike = kSpike, .heads = {.logit_factor = 4, .logit_floor = 30}});
+  Signals restored({.spike = kSpike, .per_head = {.logit_factor = 4, .logit_floor = 30}});
   restored.restore(nlohmann::json::parse(signals.state().dump()));
   StepReport leaping = report();
   leaping.largest_logit[2] = 49;
@@ -291,9 +293,7 @@ TEST_F(SignalsOfHeads, StateComesBack) {
 
 // A step in trouble after its update: no skip would help, so the rate is lowered, and then the run goes back.
 TEST(StabilityHook, TroubleAfterAnUpdateLowersTheRateThenRollsBack) {
-  StabilityOptions options{.signals = {.spike = kSpike}, .ladder = {.lowerings = 1}};
-  options.ladder.may_roll_back = [](int64_t) { return true; };
-  StabilityHook hook(options);
+  StabilityHook hook(ladder(3, 1), {}, [](int64_t) { return true; });
   auto at = [](int64_t number, double update_norm) {
     StepReport report = step(3, 1);
     report.step = number;

@@ -111,7 +111,7 @@ class TrainerTest : public ::testing::Test {
                      .zero = zero});
     RunFilesHook files(io, {.directory = folder / "", .speaker = speaker, .tensorboard = false, .throughput = {}});
     const Note note = [&](const std::string& kind, const io::Json& fields) { files.note(kind, fields); };
-    StabilityHook stability({.signals = {.spikes = false}, .ladder = {.skips_in_a_row = max_skips}, .note = note});
+    StabilityHook stability({.max_skips = max_skips, .spike = {.enabled = false}, .lower_lr = {.times = 0}}, note);
     recorder.emplace(model);
     for (Hook* hook : std::initializer_list<Hook*>{&stability, &files, &*recorder}) trainer.add(*hook);
     trainer.weights_changed();

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "framework/ops/head_gains.h"
-#include "framework/ops/qk_norm_rope.h"
-#include "framework/ops/rope_table.h"
+#include "framework/ops/qk_norm/head_gains.h"
+#include "framework/ops/qk_norm/qk_norm_rope.h"
+#include "framework/ops/qk_norm/rope_table.h"
 #include "framework/tensor/buffer.h"
 #include "models/decoder/block_specs.h"
 
@@ -44,7 +44,7 @@ std::vector<float> flat(const json& values) {
   return all;
 }
 
-// What a step takes from its weights on the device (ops/head_gains.h).
+// What a step takes from its weights on the device (ops/qk_norm/head_gains.h).
 std::vector<float> bounds_of_step(const DecoderConfig& c, const StoredGains& stored) {
   const int64_t H = c.attention.heads, G = c.kv_heads();
   const OwnedTensor q({H}, DType::f32), k({G}, DType::f32), scale({H}, DType::f32), bound({H}, DType::f32);

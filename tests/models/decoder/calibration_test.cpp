@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "framework/base/rng.h"
-#include "framework/ops/qk_norm_rope.h"
-#include "framework/ops/rope_table.h"
+#include "framework/ops/qk_norm/qk_norm_rope.h"
+#include "framework/ops/qk_norm/rope_table.h"
 #include "framework/tensor/buffer.h"
 #include "models/decoder/block_specs.h"
 

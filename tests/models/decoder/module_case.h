@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "framework/ops/rope_table.h"
+#include "framework/ops/qk_norm/rope_table.h"
 #include "tests/models/decoder/decoder_case.h"
 #include "tests/support/compare.h"
 

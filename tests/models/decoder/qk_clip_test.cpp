@@ -1,6 +1,6 @@
 // QK-clip (QKNORM.md section 6): after it, the same batch's largest logits in the first layer, which nothing before it
 // has changed, are the old ones times the factors that the formula gives.
-#include "framework/ops/qk_clip.h"
+#include "framework/ops/qk_norm/qk_clip.h"
 
 #include <gtest/gtest.h>
 

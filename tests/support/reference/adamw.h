@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "framework/ops/adamw.h"
+#include "framework/ops/update/adamw.h"
 
 namespace keel::reference {
 

@@ -1,4 +1,5 @@
-// Attention in double with its whole T_q x T_k matrix, composed plainly from the formulas of framework/ops/attention.h.
+// Attention in double with its whole T_q x T_k matrix, composed plainly from the formulas of
+// framework/ops/attention/attention.h.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "framework/ops/qk_norm_rope.h"
+#include "framework/ops/qk_norm/qk_norm_rope.h"
 
 namespace keel::reference {
 

@@ -1,0 +1,10 @@
+// The CUDA twin of update_gate.h; arguments are checked already.
+#pragma once
+
+#include "framework/ops/update/update_gate.h"
+
+namespace keel::ops::cuda {
+
+void update_gate(Tensor gate, Tensor values, const UpdateGateInputs& in, double clip_norm);
+
+}  // namespace keel::ops::cuda
