@@ -5,7 +5,6 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizer_json.h"
-#include "framework/io/crc32c.h"
 #include "framework/io/files.h"
 
 namespace keel::data {
@@ -47,8 +46,7 @@ std::string tokenizer_file(const std::string& path) {
 }
 
 int64_t tokenizer_crc32c(const std::string& path) {
-  const std::string bytes = io::read_file(tokenizer_file(path), kLargestTokenizer_bytes);
-  return io::crc32c(std::as_bytes(std::span(bytes)));
+  return io::crc32c_of_file(tokenizer_file(path), kLargestTokenizer_bytes);
 }
 
 std::unique_ptr<Tokenizer> tokenizer_at(const std::string& path) {

@@ -17,6 +17,7 @@
 #include "framework/base/log.h"
 #include "framework/base/process.h"
 #include "framework/base/text.h"
+#include "framework/io/crc32c.h"
 
 namespace keel::io {
 namespace {
@@ -165,20 +166,39 @@ void create_directories(const std::string& path) {
   if (!std::filesystem::is_directory(path, code)) throw file_error(path, "cannot create the directory", EEXIST);
 }
 
-std::string read_file(const std::string& path, uint64_t largest_bytes) {
+namespace {
+
+template <class F>
+void for_blocks_of_file(const std::string& path, uint64_t largest_bytes, const F& f) {
   Descriptor file(path, O_RDONLY, "cannot open for reading");
-  std::string content;
   char block[1 << 16];
+  uint64_t size_bytes = 0;
   while (true) {
     ssize_t got = ::read(file.get(), block, sizeof block);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw file_error(path, "cannot read", errno);
-    if (got == 0) return content;
-    content.append(block, size_t(got));
-    if (content.size() > largest_bytes)
+    if (got == 0) return;
+    size_bytes += uint64_t(got);
+    if (size_bytes > largest_bytes)
       throw input_error("{}: larger than the {} that such a file may have: is it the right one?", path,
                         human_bytes(double(largest_bytes)));
+    f(std::string_view(block, size_t(got)));
   }
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, uint64_t largest_bytes) {
+  std::string content;
+  for_blocks_of_file(path, largest_bytes, [&](std::string_view block) { content += block; });
+  return content;
+}
+
+uint32_t crc32c_of_file(const std::string& path, uint64_t largest_bytes) {
+  uint32_t crc = 0;
+  for_blocks_of_file(path, largest_bytes,
+                     [&](std::string_view block) { crc = crc32c(std::as_bytes(std::span(block)), crc); });
+  return crc;
 }
 
 uint64_t free_disk_bytes(const std::string& path) {

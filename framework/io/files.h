@@ -22,6 +22,8 @@ bool is_input_error(int system_error);
 void create_directories(const std::string& path);
 // An error where it is absent, not a file, or above the limit.
 std::string read_file(const std::string& path, uint64_t largest_bytes);
+// The CRC32C of a file's content, which need not fit into memory. Errors as there.
+uint32_t crc32c_of_file(const std::string& path, uint64_t largest_bytes);
 // What a user without privileges may still write to the disk that `path` (which exists) lies on.
 uint64_t free_disk_bytes(const std::string& path);
 // Takes `bytes` of the disk for the file `path`, created where absent, or throws with the size needed and the size

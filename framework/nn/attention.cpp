@@ -12,7 +12,8 @@ Attention::Attention(ParameterSet& parameters, const AttentionSpec& attention_sp
            .outputs = {spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * spec.head_dim},
            .inputs = spec.hidden,
            .bias = spec.qkv_bias,
-           .init = spec.init}),
+           .init = spec.init,
+           .wide = {.dy = true}}),
       qk_norm(parameters, spec.qk_norm),
       logit_scale(spec.logit_scale == LogitScaleKind::fixed
                       ? nullptr

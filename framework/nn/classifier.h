@@ -29,7 +29,7 @@ class Classifier {
   // `table` is head.weight, or embedding.weight where tied.
   Classifier(Parameter& table, const ClassifierSpec& spec) : spec(spec), table(&table) {}
 
-  void refresh() { packed_.refresh(table->compute); }
+  void refresh() { packed_.refresh(table->compute, {.y = true, .dy = true}); }
   int64_t packed_bytes() const { return packed_.size_bytes(); }
 
   // One micro-batch.

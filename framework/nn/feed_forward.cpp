@@ -8,7 +8,8 @@ LinearSpec input_spec(const FeedForwardSpec& spec) {
                 .outputs = {spec.width},
                 .inputs = spec.hidden,
                 .bias = spec.bias,
-                .init = spec.init};
+                .init = spec.init,
+                .wide = {.y = true, .dy = true}};
   if (ops::is_gated(spec.activation)) {
     in.names.insert(in.names.begin(), spec.name + ".gate");
     in.outputs.push_back(spec.width);
@@ -25,7 +26,8 @@ FeedForward::FeedForward(ParameterSet& parameters, const FeedForwardSpec& feed_f
                         .outputs = {spec.hidden},
                         .inputs = spec.width,
                         .bias = spec.bias,
-                        .init = spec.output_init}) {}
+                        .init = spec.output_init,
+                        .wide = {.x = true, .dx = true}}) {}
 
 void FeedForward::refresh() {
   in.refresh();

@@ -4,7 +4,7 @@
 
 namespace keel::nn {
 
-Linear::Linear(ParameterSet& parameters, const LinearSpec& spec) {
+Linear::Linear(ParameterSet& parameters, const LinearSpec& spec) : wide_(spec.wide) {
   for (size_t i = 0; i < spec.names.size(); ++i)
     weights.push_back(&parameters.declare({.name = spec.names[i] + ".weight",
                                            .shape = {spec.outputs[i], spec.inputs},
@@ -19,7 +19,7 @@ Linear::Linear(ParameterSet& parameters, const LinearSpec& spec) {
 }
 
 void Linear::refresh() {
-  packed_.refresh(stacked(weights, &Parameter::compute));
+  packed_.refresh(stacked(weights, &Parameter::compute), wide_);
 }
 
 int64_t Linear::outputs() const {

@@ -13,6 +13,7 @@ struct LinearSpec {
   int64_t inputs = 0;              // logical K
   bool bias = false;
   Init init;
+  ops::WideRows wide = {};
 };
 
 class Linear {
@@ -36,6 +37,7 @@ class Linear {
   std::vector<Parameter*> biases;
 
  private:
+  ops::WideRows wide_;
   ops::PackedWeight packed_;
 };
 

@@ -80,8 +80,12 @@ Tensor Arena::take(const Shape& shape, DType dtype) {
 }
 
 Tensor Arena::take_rows(int64_t rows, int64_t columns, DType dtype) {
+  return take({rows, row_stride(columns, dtype)}, dtype).slice(1, 0, columns);
+}
+
+int64_t Arena::row_stride(int64_t columns, DType dtype) {
   const bool meet = columns * bytes_of(dtype) % 4096 == 0;
-  return take({rows, columns + (meet ? kAlignment / bytes_of(dtype) : 0)}, dtype).slice(1, 0, columns);
+  return columns + (meet ? kAlignment / bytes_of(dtype) : 0);
 }
 
 }  // namespace keel

@@ -67,6 +67,8 @@ class Arena {
   // [rows, columns] for matrix products. Rows that begin a multiple of 4 KiB apart would meet in few sets of a cache
   // (a product that reads down the columns then runs at 60 to 75% of its rate): they get 64 bytes between them.
   Tensor take_rows(int64_t rows, int64_t columns, DType dtype);
+  // Elements from one of those rows to the next.
+  static int64_t row_stride(int64_t columns, DType dtype);
   Device device() const { return device_; }
   int64_t used_bytes() const { return used_bytes_; }
   int64_t peak_bytes() const { return peak_bytes_; }

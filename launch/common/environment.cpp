@@ -8,7 +8,6 @@
 
 #include "framework/base/build_config.h"
 #include "framework/comm/nccl.h"
-#include "framework/io/crc32c.h"
 #include "framework/io/files.h"
 #include "framework/io/hdf5.h"
 #include "framework/ops/matmul/matmul.h"
@@ -62,8 +61,8 @@ std::string hdf5_version() {
 }
 
 std::string build_identity() {
-  const std::string program = io::read_file("/proc/self/exe", uint64_t(1) << 30);
-  return fmt::format("{} {} {:08x}", KEEL_VERSION, KEEL_COMMIT, io::crc32c(std::as_bytes(std::span(program))));
+  return fmt::format("{} {} {:08x}", KEEL_VERSION, KEEL_COMMIT,
+                     io::crc32c_of_file("/proc/self/exe", uint64_t(1) << 30));
 }
 
 std::vector<int64_t> ranks_per_host(const std::vector<std::string>& hosts) {

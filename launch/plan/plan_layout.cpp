@@ -53,18 +53,6 @@ struct Rehearsal {
   models::Decoder decoder;
 };
 
-// Forms of the weights that products want beside W itself: what a CPU keeps differs by its instructions, so a small one
-// is made and measured.
-double packed_bytes(Rehearsal& rehearsal, const DeviceSheet& device, DType type) {
-  if (device.gpu) return 0;
-  constexpr int64_t kSize = 512;
-  const OwnedTensor weight({kSize, kSize}, type);
-  ops::PackedWeight sample;
-  sample.refresh(weight);
-  const double share = double(sample.size_bytes()) / double(kSize * kSize);
-  return share * double(rehearsal.decoder.cost(1).own_product_parameters);
-}
-
 // Where bf16 products run as fp32 ones: both factors and the result of a block of at most 2048 x 2048.
 double widening_bytes(const FullConfig& config, const DeviceSheet& device, const LayoutPlan& plan) {
   if (device.gpu || activation_type(config) == DType::f32 || ops::bf16_products_are_native()) return 0;
@@ -93,7 +81,7 @@ PlannedMemory memory_of(const FullConfig& config, const DeviceSheet& device, con
   const nn::StateBytes state = nn::state_bytes(one.decoder.parameters(), config.run.parallel.zero ? plan.data : 1);
   PlannedMemory memory;
   memory.weights = state.weights;
-  memory.copies = state.copies + packed_bytes(one, device, activation_type(config));
+  memory.copies = state.copies + (device.gpu ? 0 : double(one.decoder.packed_bytes()));
   memory.gradients = state.gradients;
   memory.moments = state.moments;
   memory.saves = saves_bytes(config, device, plan, state.weights);

@@ -76,16 +76,21 @@ PackedWeight::~PackedWeight() = default;
 PackedWeight::PackedWeight(PackedWeight&&) noexcept = default;
 PackedWeight& PackedWeight::operator=(PackedWeight&&) noexcept = default;
 
-void PackedWeight::refresh(ConstTensor weight) {
+void PackedWeight::refresh(ConstTensor weight, const WideRows& wide) {
   require_matrix("PackedWeight", weight);
   forms_->weight = weight;
   bool widen = weight.dtype() == DType::bf16 && weight.device().kind != DeviceKind::cuda && !cpu::bf16_support().native;
   int64_t widened_bytes = widen ? weight.elements() * bytes_of(DType::f32) : 0;
   if (forms_->widened.size_bytes() != widened_bytes) forms_->widened = Buffer(weight.device(), widened_bytes);
-  if (weight.device().kind != DeviceKind::cpu || weight.elements() == 0) return;
+  if (weight.device().kind == DeviceKind::cuda || weight.elements() == 0) return;
+  if (widen && weight.device().is_meta()) return;
   if (widen) return cpu::convert(forms_->widened.tensor(0, weight.shape(), DType::f32), weight);
-  forms_->of_output.assign_preferred(transposed(matrix_of(weight)));
-  forms_->of_input.assign_preferred(matrix_of(weight));
+  const auto stride = [&](int64_t columns, bool wide_rows) {
+    return wide_rows ? Arena::row_stride(columns, weight.dtype()) : columns;
+  };
+  const int64_t N = weight.size(0), K = weight.size(1);
+  forms_->of_output.assign_preferred(transposed(matrix_of(weight)), {stride(K, wide.x), stride(N, wide.y)});
+  forms_->of_input.assign_preferred(matrix_of(weight), {stride(N, wide.dy), stride(K, wide.dx)});
 }
 
 int64_t PackedWeight::size_bytes() const {

@@ -17,9 +17,15 @@ struct MatmulOptions {
 // c [M, N] = a [M, K] b [K, N]. a and b have one element type (fp32 or bf16), c is of that type or fp32.
 void matmul(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options = {});
 
+// Which matrices of a linear layer lie in rows of Arena::take_rows, not side by side.
+struct WideRows {
+  bool x = false, y = false, dx = false, dy = false;
+};
+
 // A weight W [N, K] in the forms that its products want, refreshed once after each update of W:
 // blocked bf16 where the CPU multiplies bf16, fp32 values rounded to bf16 where it does not, and W itself where plain
-// rows are as fast (fp32). Owns its memory, allocated at the first refresh.
+// rows are as fast (fp32), or all that can be read beside such matrices. Owns its memory, allocated at the first
+// refresh; on the meta device it is only counted.
 class PackedWeight {
  public:
   PackedWeight();
@@ -28,7 +34,7 @@ class PackedWeight {
   PackedWeight& operator=(PackedWeight&&) noexcept;
 
   // `weight` is the parameter's compute copy; W [N, K] in the activations' type. It must outlive the packed form.
-  void refresh(ConstTensor weight);
+  void refresh(ConstTensor weight, const WideRows& wide = {});
   int64_t size_bytes() const;
   int64_t rows() const;     // N, outputs
   int64_t columns() const;  // K, inputs

@@ -177,13 +177,14 @@ int64_t Blocked::size_bytes() const {
   return buffer_.size_bytes();
 }
 
-void Blocked::assign_preferred(const Matrix& b) {
+void Blocked::assign_preferred(const Matrix& b, const RowStrides& strides) {
   constexpr int64_t kTypicalRows = 1024;  // of the other factor
-  if (alike(b, like_)) return copy(b);
+  if (alike(b, like_) && strides == strides_) return copy(b);
+  strides_ = strides;
   checked("choosing a weight format", [&] {
-    memory::desc a_desc({kTypicalRows, b.rows}, type_of(b.dtype), memory::format_tag::ab);
+    memory::desc a_desc({kTypicalRows, b.rows}, type_of(b.dtype), {strides.a, 1});
     memory::desc any({b.rows, b.columns}, type_of(b.dtype), memory::format_tag::any);
-    memory::desc c_desc({kTypicalRows, b.columns}, type_of(b.dtype), memory::format_tag::ab);
+    memory::desc c_desc({kTypicalRows, b.columns}, type_of(b.dtype), {strides.c, 1});
     const dnnl::matmul::primitive_desc chosen = choose(session().engine, {c_desc, a_desc, any, {}}, {});
     const memory::desc preferred = chosen ? chosen.weights_desc() : any;
     set_layout(b, has_blocks(preferred) ? std::make_unique<Layout>(Layout{.desc = preferred}) : nullptr);
@@ -200,7 +201,8 @@ void Blocked::assign_tiles(const Matrix& b, int tile_columns) {
 void Blocked::set_layout(const Matrix& b, std::unique_ptr<Layout> layout) {
   like_ = b;
   layout_ = std::move(layout);
-  buffer_ = layout_ ? Buffer(Device{}, int64_t(layout_->desc.get_size())) : Buffer();
+  const Device device = b.data ? Device{} : Device{DeviceKind::meta};
+  buffer_ = layout_ ? Buffer(device, int64_t(layout_->desc.get_size())) : Buffer();
   if (!layout_) return;
   checked("blocking a weight", [&] {
     layout_->from = memory(desc_of(plain_strides(b)), session().engine, nullptr);
@@ -210,7 +212,7 @@ void Blocked::set_layout(const Matrix& b, std::unique_ptr<Layout> layout) {
 }
 
 void Blocked::copy(const Matrix& b) {
-  if (!layout_) return;
+  if (!layout_ || !b.data) return;
   checked("blocking a weight", [&] {
     layout_->from.set_data_handle(b.data);
     const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, layout_->from.get()}, {DNNL_ARG_TO, layout_->to.get()}};
@@ -231,6 +233,10 @@ bool run(const Product& given, Effort effort, const Blocked* blocked) {
     execute(compiled.primitive, compiled.arguments);
     return true;
   });
+}
+
+void forget_products() {
+  session().compiled.clear();
 }
 
 Bf16Support bf16_support() {

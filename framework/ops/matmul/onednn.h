@@ -23,6 +23,12 @@ Matrix transposed(const Matrix& matrix);
 // Rows [row, row + rows) and columns [column, column + columns).
 Matrix block_of(const Matrix& matrix, int64_t row, int64_t rows, int64_t column, int64_t columns);
 
+// Elements from row to row of a product's first factor and of its result.
+struct RowStrides {
+  int64_t a, c;
+  bool operator==(const RowStrides&) const = default;
+};
+
 // A matrix copied into the layout that products want their second factor in.
 class Blocked {
  public:
@@ -31,10 +37,10 @@ class Blocked {
   Blocked(Blocked&&) noexcept;
   Blocked& operator=(Blocked&&) noexcept;
 
-  // Copies `b`, in the blocked layout that oneDNN prefers for it as the second factor. Stays undefined, and holds no
-  // memory, where the library is content with plain rows or cannot multiply the type. Matrices after the first that are
-  // like it are only copied.
-  void assign_preferred(const Matrix& b);
+  // Copies `b`, in the blocked layout that oneDNN prefers for it as the second factor between such rows. Stays
+  // undefined, and holds no memory, where the library is content with plain rows or cannot multiply the type. Matrices
+  // after the first that are like it are only copied. Without data it only says how large it would be.
+  void assign_preferred(const Matrix& b, const RowStrides& strides);
   // Copies `b` into tiles of 16 rows by `tile_columns` (16 or 64).
   void assign_tiles(const Matrix& b, int tile_columns);
   bool defined() const;
@@ -49,6 +55,7 @@ class Blocked {
   void copy(const Matrix& b);
 
   Matrix like_{};  // what the layout was chosen for
+  RowStrides strides_{};
   std::unique_ptr<Layout> layout_;
   Buffer buffer_;
 };
@@ -69,6 +76,10 @@ enum class Effort {
 // Runs the product, or returns false where oneDNN has no implementation for it. With `blocked`, that copy is read in
 // place of b's memory. Sizes are at least 1.
 bool run(const Product& product, Effort effort, const Blocked* blocked = nullptr);
+
+// Lets this thread's products go, and the scratch memory that the library keeps while there are any: it is as large as
+// the largest of them wanted. The next product compiles anew.
+void forget_products();
 
 // Whether this CPU and library multiply bf16 in one instruction; otherwise why not.
 struct Bf16Support {

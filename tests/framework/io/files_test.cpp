@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "framework/io/crc32c.h"
 #include "tests/framework/io/scratch.h"
 
 namespace {
@@ -28,6 +29,17 @@ using ::testing::HasSubstr;
 
 size_t files_in(const std::string& directory) {
   return size_t(std::distance(std::filesystem::directory_iterator(directory), {}));
+}
+
+TEST(ReadFile, ItsChecksumIsThatOfTheWholeAndItHasALimit) {
+  Scratch scratch;
+  std::string text(200000, 'x');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = char(i * i >> 3);
+  write_file(scratch / "a", text);
+  EXPECT_EQ(read_file(scratch / "a", 200000), text);
+  EXPECT_EQ(crc32c_of_file(scratch / "a", 200000), crc32c(std::as_bytes(std::span(text))));
+  EXPECT_THROW(read_file(scratch / "a", 199999), Error);
+  EXPECT_THROW(crc32c_of_file(scratch / "a", 199999), Error);
 }
 
 TEST(WriteFile, ReplacesWholeAndLeavesNothingElse) {

@@ -168,6 +168,22 @@ TEST(Decoder, MemoryGrowsWithTheLength) {
   }
 }
 
+// With rows of 4 KiB, whose weights may have no packed form (ops/matmul/matmul.h).
+TEST(Decoder, PackedWeightsTakeWhatIsPlanned) {
+  const auto alone = comm::make_self_communicator();
+  parallel::TensorParallel group(*alone);
+  for (DType activation : {DType::f32, DType::bf16}) {
+    const auto bytes = [&](DeviceKind kind) {
+      Decoder decoder(read_decoder_config(config::parse(
+          "{preset: qwen3, hidden: 64, layers: 1, ffn: 2048, vocab: 4096, attention: {heads: 4}}", "test")));
+      decoder.allocate({.parameters = {.device = {kind}, .activation = activation}, .group = &group, .batch = {1, 16}});
+      decoder.refresh();
+      return decoder.packed_bytes();
+    };
+    EXPECT_EQ(bytes(DeviceKind::meta), bytes(DeviceKind::cpu)) << name_of(activation);
+  }
+}
+
 TEST(Parallelize, QkNormWeightsOfALargeModel) {  // QKNORM.md section 4, without memory
   const DecoderConfig c =
       read_decoder_config(config::parse("{hidden: 8192, layers: 80, ffn: 28672, vocab: 128256, attention: {heads: 64, "
