@@ -14,7 +14,7 @@ run_tests() {
   say "testing (preset $preset)"
   # More at a time than there are cores: ranks wait for one another, and for what is interfered with, more than they work.
   local log=build-$preset/Testing/Temporary/LastTest.log output=build-$preset/tests.log
-  ctest --test-dir "build-$preset" --output-on-failure -j"$((2 * $(nproc)))" "$@" | tee "$output" | grep --line-buffered -vE '^ +Start ' ||
+  ctest --test-dir "build-$preset" --output-on-failure -j"$((3 * $(nproc)))" "$@" | tee "$output" | grep --line-buffered -vE '^ +Start ' ||
     fail "some tests failed: see above"
   # Single cases of the programs, and programs that are left out as a whole.
   passed=$((passed + $(grep -cE '\[       OK \]' "$log" || true)))
