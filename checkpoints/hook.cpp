@@ -1,5 +1,7 @@
 #include "checkpoints/hook.h"
 
+#include <omp.h>
+
 #include <chrono>
 #include <filesystem>
 
@@ -13,10 +15,17 @@
 
 namespace keel::checkpoints {
 
+Copies largest_copy(const CheckpointOptions& options, DeviceKind device) {
+  if (device == DeviceKind::cuda) return Copies::everything;  // any run may be stopped early
+  if (!options.background || options.every == 0) return Copies::none;
+  return options.weights_only ? Copies::weights : Copies::everything;
+}
+
 void CheckpointHook::start(const train::Progress&) {
-  if (!options_.background || options_.every == 0) return;
   LocalTensors saved = parts_.tensors();
-  saved.weights_only = options_.weights_only;
+  const Copies copies = largest_copy(options_, saved.parameters.device().kind);
+  if (copies == Copies::none) return;
+  saved.weights_only = copies == Copies::weights;
   snapshot_.take(saved);
 }
 
@@ -51,7 +60,9 @@ void CheckpointHook::finish(const train::Progress& progress, const train::Ending
       std::chrono::duration<double>(options_.final_save_limit_seconds));
   const auto deadline = sound ? Clock::now() + limit : Clock::time_point::max();  // nobody ends a slot of the others
   wait_for_save(deadline);
-  if (!sound || !(options_.final || goes_on) || (saved_step_ == progress.step && (saved_whole_ || !goes_on))) return;
+  if (!sound || !(options_.final || goes_on) ||
+      (saved_step_ == progress.step && (whole_step_ == saved_step_ || !goes_on)))
+    return;
   options_.max_failed = 1;
   if (goes_on) options_.weights_only = false;
   start_save(progress, false);
@@ -78,18 +89,15 @@ void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
   LocalTensors tensors = parts_.tensors();
   tensors.weights_only = options_.weights_only;
   copied |= tensors.parameters.device().kind == DeviceKind::cuda;
-  std::promise<void> copy_ended;
-  copied_ = copy_ended.get_future();
-  saving_ = std::async(std::launch::async, [this, tensors, copied, copy_ended = std::move(copy_ended),
-                                            state = state_at(progress)]() mutable {
+  RunState state = state_at(progress);
+  std::optional<std::promise<void>> copying;
+  if (copied) copied_ = copying.emplace().get_future();
+  saving_ = std::async(std::launch::async, [this, tensors, copying = std::move(copying), state = std::move(state),
+                                            threads = omp_get_max_threads()]() mutable {
     trace::name_thread("saving");
-    if (copied) {
-      const Span span("copy of the state", state.progress.step);
-      snapshot_.take(tensors);
-      tensors.snapshot = &snapshot_;
-    }
-    copy_ended.set_value();
-    return save(tensors, state);
+    omp_set_num_threads(threads);  // a new thread has as many as the machine
+    // What is handed on ends with the call: an error leaves nobody waiting for the copy.
+    return save(tensors, state, std::exchange(copying, std::nullopt));
   });
   due_ = false;
   stalled_seconds_ = seconds_since(begin);
@@ -97,17 +105,28 @@ void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
 
 // Where the ranks that save no longer hear each other, some see a failed save and others none, and there will be no
 // further one: that is no failed save, but the end.
-CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const RunState& state) {
+CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const RunState& state, Copying copying) {
   const Span span("save", state.progress.step);
   try {
-    return save_in_steps(tensors, state);
+    return save_in_steps(tensors, state, std::move(copying));
   } catch (const Error& error) {
     if (parts_.saves.broken()) comm::end_all_ranks(error);
     throw;
   }
 }
 
-CheckpointHook::Saved CheckpointHook::save_in_steps(const LocalTensors& tensors, const RunState& state) {
+// A copy that fails (no memory, a GPU in error) is a failed save on all ranks. Training waits for the copy, not for
+// them.
+void CheckpointHook::copy(const LocalTensors& tensors, int64_t step, Copying copying) {
+  together(parts_.saves, [&] {
+    const Copying ends_here = std::exchange(copying, std::nullopt);  // which is what training waits for
+    const Span span("copy of the state", step);
+    if (options_.before_copy) options_.before_copy();
+    snapshot_.take(tensors);
+  });
+}
+
+CheckpointHook::Saved CheckpointHook::save_in_steps(LocalTensors tensors, const RunState& state, Copying copying) {
   const auto begin = Clock::now();
   comm::Communicator& saves = parts_.saves;
   saves.stand_at(state.progress.step, "saving");
@@ -120,6 +139,10 @@ CheckpointHook::Saved CheckpointHook::save_in_steps(const LocalTensors& tensors,
   Saved saved{.path = options_.directory + "/" + file_name(state.progress.step),
               .step = state.progress.step,
               .whole = !state.weights_only};
+  if (copying) {
+    copy(tensors, saved.step, std::move(copying));
+    tensors.snapshot = &snapshot_;
+  }
   on_rank_0("creating " + options_.directory, [&] { io::create_directories(options_.directory); });
   saved.bytes = write_checkpoint(saves, parts_.io, tensors, state,
                                  {.path = saved.path,
@@ -128,8 +151,9 @@ CheckpointHook::Saved CheckpointHook::save_in_steps(const LocalTensors& tensors,
                                   .parts = options_.parts,
                                   .io_limit_seconds = options_.time_limit_seconds});
   // All ranks wait, or those that do not would be in the next step's exchanges while rank 0 still removes files.
-  on_rank_0("removing old checkpoints from " + options_.directory,
-            [&] { remove_old(options_.directory, saved.step, options_.retention); });
+  on_rank_0("removing old checkpoints from " + options_.directory, [&] {
+    remove_old(options_.directory, saved.step, options_.retention, saved.whole ? saved.step : whole_step_);
+  });
   saves.stand_at(saved.step, "between saves");
   saved.seconds = seconds_since(begin);
   return saved;
@@ -170,7 +194,7 @@ void CheckpointHook::collect() {
   try {
     const Saved saved = saving_.get();
     saved_step_ = saved.step;
-    saved_whole_ = saved.whole;
+    if (saved.whole) whole_step_ = saved.step;
     failed_in_a_row_ = 0;
     log::info("saved {} ({}, {:.2f} s, {}/s; training waited {:.3f} s)", saved.path, human_bytes(double(saved.bytes)),
               saved.seconds, human_bytes(double(saved.bytes) / saved.seconds), stalled_seconds_);

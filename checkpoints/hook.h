@@ -7,11 +7,17 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 
 #include "checkpoints/format.h"
 #include "checkpoints/options.h"
 
 namespace keel::checkpoints {
+
+// The largest copy of the state that a run may make. What lies on a GPU is always copied, and a run that is stopped
+// early saves everything.
+enum class Copies { none, weights, everything };
+Copies largest_copy(const CheckpointOptions& options, DeviceKind device);
 
 class CheckpointHook : public train::Hook {
  public:
@@ -19,12 +25,13 @@ class CheckpointHook : public train::Hook {
       : parts_(std::move(parts)), options_(std::move(options)) {}
 
   // The run went on from its own file of that step: it need not be saved again.
-  void saved_already(int64_t step) { saved_step_ = step, saved_whole_ = true; }
+  void saved_already(int64_t step) { saved_step_ = whole_step_ = step; }
   // While an error passes: where a save does not come to its end soon, because its threads wait for a rank that is
   // gone, all ranks end with that error. Unwinding would wait for them.
   void leave(const Error& error);
 
-  // Where saves will be copied, their memory is taken now: a machine that lacks it says so before the first step.
+  // Where saves will be copied, the memory of the largest is taken now: a machine that lacks it says so before the
+  // first step.
   void start(const train::Progress& progress) override;
   void before_update() override;
   train::Verdict after_step(const train::StepReport& report, const train::Verdict& verdict,
@@ -41,16 +48,18 @@ class CheckpointHook : public train::Hook {
   };
   RunState state_at(const train::Progress& progress);
   void start_save(const train::Progress& progress, bool copied);
-  Saved save(const LocalTensors& tensors, const RunState& state);
+  using Copying = std::optional<std::promise<void>>;  // its end is the copy's; none where nothing is copied
+  Saved save(const LocalTensors& tensors, const RunState& state, Copying copying);
+  void copy(const LocalTensors& tensors, int64_t step, Copying copying);
   void wait_for_save(std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
-  Saved save_in_steps(const LocalTensors& tensors, const RunState& state);
+  Saved save_in_steps(LocalTensors tensors, const RunState& state, Copying copying);
   void collect();
   void note_failure(const Error& error);
 
   CheckpointParts parts_;
   CheckpointOptions options_;
   int64_t saved_step_ = -1;
-  bool saved_whole_ = false;
+  int64_t whole_step_ = -1;  // of the newest file of this run that holds more than weights
   bool due_ = false;
   Snapshot snapshot_;
   std::future<void> copied_;    // the state, by the save that is under way; invalid: nothing has to wait for it

@@ -76,13 +76,13 @@ void remove_leftovers(const std::string& directory) {
   }
 }
 
-void remove_old(const std::string& directory, int64_t step, const Retention& retention) {
+void remove_old(const std::string& directory, int64_t step, const Retention& retention, int64_t whole_step) {
   std::vector<std::string> files = complete_files(directory);
   auto step_at = [](const std::string& path) { return step_of(fs::path(path).filename()); };
   std::erase_if(files, [&](const std::string& path) { return step_at(path) > step; });
   files.resize(files.size() - std::min(files.size(), size_t(retention.keep)));
   std::erase_if(files, [&](const std::string& path) {
-    return retention.keep_every > 0 && step_at(path) % retention.keep_every == 0;
+    return step_at(path) == whole_step || (retention.keep_every > 0 && step_at(path) % retention.keep_every == 0);
   });
   for (size_t i = 0; i < files.size(); ++i)
     for (const std::string& file : whole_checkpoint(files[i])) {
@@ -112,12 +112,9 @@ std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& i
     confirm_on_all_ranks(world, path);
     try {
       bool whole = false;
-      together(world, [&] {
-        whole = !read_contents(io, path, limit_seconds).state.weights_only;
-        if (whole)
-          verify_tensors(
-              io, path, [](double) {}, {world.rank(), world.size()}, limit_seconds);
-      });
+      const auto agreed = [&](const std::function<void()>& f) { together(world, f); };
+      agreed([&] { whole = !read_contents(io, path, limit_seconds).state.weights_only; });
+      if (whole) verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}, {limit_seconds, agreed});
       if (whole) return path;
       log::warning("{} holds weights only, which no run goes on from; trying the one before", path);
       if (weights.empty()) weights = path;

@@ -19,12 +19,13 @@ bool lies_in(const std::string& path, const std::string& directory);
 void remove_leftovers(const std::string& directory);
 
 // Deletes all but the newest `keep` of the complete files up to `step`, and those of every `keep_every`-th step (0:
-// none); later ones are another run's. For one rank.
+// none); later ones are another run's. That of `whole_step` stays, too: the newest that holds more than weights. For
+// one rank.
 struct Retention {
   int64_t keep = 3;
   int64_t keep_every = 0;
 };
-void remove_old(const std::string& directory, int64_t step, const Retention& retention);
+void remove_old(const std::string& directory, int64_t step, const Retention& retention, int64_t whole_step = -1);
 // Going on from `step` leaves the files after it behind: they get names that nothing goes on from, so that "auto" does
 // not jump back to them. For one rank.
 void set_aside_after(const std::string& directory, int64_t step);
@@ -32,7 +33,7 @@ void set_aside_after(const std::string& directory, int64_t step);
 // The newest file of which every byte is as it was written (the ranks divide the reading), and that holds more than
 // weights, if any does; older ones are tried with a warning. An input error where there are files and none is whole, or
 // where a rank does not see the same file. Collective: the same path on all ranks, or none where there are no files.
-// The limit is of one file's reading.
+// The limit is of one tensor's reading.
 std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& io, const std::string& directory,
                                        double limit_seconds = kIoLimit_seconds);
 // The same among `files`, the best one last, as rank 0 has them.

@@ -80,19 +80,23 @@ void Snapshot::add(const float* from, int64_t to, int64_t count) {
 void Snapshot::plan(const LocalTensors& tensors) {
   runs_.clear();
   pieces_.clear();
-  memory_ = {};
-  tensors_ = tensors_of(tensors);
+  tensors_.clear();  // until there is memory
+  const std::vector<LogicalTensor> planned = tensors_of(tensors);
   int64_t elements = 0;
-  for (const LogicalTensor& tensor : tensors_)
+  for (const LogicalTensor& tensor : planned)
     for (const Run& run : runs_[tensor] = runs_to_write(tensors, tensor)) {
       add(run.data, elements, run.count);
       elements += run.count;
     }
-  const Device device = tensors.parameters.device();
-  memory_ = Buffer::pinned(elements * int64_t(sizeof(float)), device);
+  const int64_t bytes = elements * int64_t(sizeof(float));
+  if (bytes > memory_.size_bytes()) {
+    memory_ = {};
+    memory_ = Buffer::pinned(bytes, tensors.parameters.device());
+  }
   auto* next = reinterpret_cast<float*>(memory_.data());
-  for (const LogicalTensor& tensor : tensors_)
+  for (const LogicalTensor& tensor : planned)
     for (Run& run : runs_[tensor]) next = (run.data = next) + run.count;
+  tensors_ = planned;
 }
 
 void Snapshot::take(const LocalTensors& tensors) {

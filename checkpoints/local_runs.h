@@ -46,12 +46,13 @@ std::vector<LogicalTensor> tensors_of(const LocalTensors& tensors);
 std::vector<Run> runs_to_write(const LocalTensors& tensors, const LogicalTensor& tensor);
 
 // A copy of all that this rank writes, so that training can go on while it is written. Its memory is kept from one copy
-// to the next.
+// to the next, and suffices for smaller ones.
 class Snapshot {
  public:
   // The same parameters each time.
   void take(const LocalTensors& tensors);
   const std::vector<Run>& runs(const LogicalTensor& tensor) const;
+  int64_t memory_bytes() const { return memory_.size_bytes(); }
 
  private:
   // Elements [to, to + count) of memory_.

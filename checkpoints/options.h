@@ -26,6 +26,8 @@ struct CheckpointOptions {
   std::vector<std::pair<std::string, std::string>> mpi_hints;
   // Called before each save: for what must not be missing from a run that goes on from it.
   std::function<void()> before_save;
+  // Called on the thread that saves, before it copies the state: there tests let it fail, and look around.
+  std::function<void()> before_copy = {};
   // Texts that go into each file.
   std::string config, environment, data_fingerprint, qk_norm;
   // Of the loss of the stored probe, relative, given the config that it was computed with. None: 1e-4.

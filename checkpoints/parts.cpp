@@ -62,18 +62,42 @@ void write_links(io::File& file, const std::vector<LinkedPart>& parts) {
   file.create_dataset<uint8_t>(kHeaders, dims).write<uint8_t>(headers);
 }
 
-std::vector<std::string> verified_parts(const io::File& file) {
+namespace {
+
+// Whole outside its tensors, and without a way out.
+void verify_part(io::IoContext& context, const std::string& path) {
+  verify_user_block(path);
+  if (!io::File::open(context, path, io::Access::read, {.lock = false}).checked_links().empty())
+    throw input_error("{}: a part that links other files", path);
+}
+
+// Names of files beside the one that links them, and what that links is among them.
+void check_names(const io::File& file, const std::vector<std::string>& names, const std::set<std::string>& linked) {
+  const std::set<std::string> distinct(names.begin(), names.end());
+  for (const std::string& name : distinct)
+    if (name.empty() || fs::path(name).filename() != name || name.starts_with('.'))
+      throw input_error("{}: '{}' is no name of a part beside it", file.name(), name);
+  if (distinct.size() != names.size()) throw input_error("{}: a part is named twice", file.name());
+  for (const std::string& name : linked)
+    if (!distinct.contains(name)) throw input_error("{}: a link to {}, which is none of its parts", file.name(), name);
+}
+
+}  // namespace
+
+std::vector<std::string> verified_parts(io::IoContext& context, const io::File& file) {
+  const std::set<std::string> linked = file.checked_links();
+  const std::vector<std::string> names = file.has(kNames) ? file.read_texts(kNames) : std::vector<std::string>();
+  check_names(file, names, linked);
   if (!file.has("parts")) return {};
-  const std::vector<std::string> names = file.read_texts(kNames);
   const std::vector<uint8_t> headers = file.open_dataset(kHeaders).read_all<uint8_t>();
   if (names.empty() || headers.size() % names.size() != 0)
     throw input_error("{}: {} parts and {} bytes of headers", file.name(), names.size(), headers.size());
   const size_t bytes = headers.size() / names.size();
   std::vector<std::string> paths;
   for (size_t i = 0; i < names.size(); ++i) {
-    const std::string path = fs::path(file.name()).parent_path() / fs::path(names[i]).filename();
+    const std::string path = fs::path(file.name()).parent_path() / names[i];
     try {
-      verify_user_block(path);
+      verify_part(context, path);
     } catch (const Error& error) {
       throw input_error("{} is in {} parts, and one is missing or damaged: {}", file.name(), names.size(),
                         error.what());

@@ -22,8 +22,9 @@ struct LinkedPart {
 };
 void write_links(io::File& file, const std::vector<LinkedPart>& parts);
 
-// Paths of the parts that `file` links, none where it holds all itself. Each is there, whole outside its tensors, and
-// the one that was linked; anything else is an input error that names it.
-std::vector<std::string> verified_parts(const io::File& file);
+// Paths of the parts that `file` links, none where it holds all itself. Each is there, whole outside its tensors, the
+// one that was linked, and links nothing, as `file` links nothing else; anything else is an input error that names it.
+// To be called before anything in `file` is opened.
+std::vector<std::string> verified_parts(io::IoContext& context, const io::File& file);
 
 }  // namespace keel::checkpoints

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "checkpoints/parts.h"
 #include "checkpoints/user_block.h"
+#include "framework/base/log.h"
 #include "framework/io/crc32c.h"
 #include "framework/io/hdf5.h"
 #include "framework/tensor/copy.h"
@@ -71,14 +73,53 @@ struct CheckedFile {
 };
 
 CheckedFile open_checked(io::IoContext& context, const std::string& path) {
+  constexpr const char* kVersion = "format_version";
   verify_user_block(path);
   io::File file = io::File::open(context, path, io::Access::read, {.lock = false});
-  const int64_t version = file.read_scalar<int64_t>("format_version");
+  if (file.has(kVersion) && !file.checked_links(kVersion).empty())
+    throw input_error("{}: a link in place of {}", path, kVersion);
+  const int64_t version = file.read_scalar<int64_t>(kVersion);
   if (version != kFormatVersion)
     throw input_error("{}: format version {}, and this program reads version {}", path, version, kFormatVersion);
-  std::vector<std::string> parts = verified_parts(file);
+  std::vector<std::string> parts = verified_parts(context, file);
   return {std::move(file), std::move(parts)};
 }
+
+// Stays open from one job of the I/O thread to the next, each of which has the limit to itself: reading takes as long
+// as the file is large.
+class OpenFile {
+ public:
+  OpenFile(io::IoThread& io, const std::string& path, double limit_seconds)
+      : io_(io), path_(path), limit_seconds_(limit_seconds) {
+    job("opening", [&](io::IoContext& context) { checked_.emplace(open_checked(context, path)); });
+  }
+  ~OpenFile() {
+    try {
+      job("closing", [&](io::IoContext&) { checked_.reset(); });
+    } catch (const std::exception& error) {
+      log::error("{}", error.what());
+    }
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  // f(file) on the I/O thread.
+  template <class F>
+  auto read(const char* doing, F f) {
+    return job(doing, [&](io::IoContext&) { return f(std::as_const(*checked_)); });
+  }
+
+ private:
+  template <class Job>
+  auto job(const char* doing, Job job) -> std::invoke_result_t<Job&, io::IoContext&> {
+    return run_within(limit_seconds_, io_, fmt::format("{} {}", doing, path_), job);
+  }
+
+  io::IoThread& io_;
+  const std::string path_;
+  const double limit_seconds_;
+  std::optional<CheckedFile> checked_;
+};
 
 train::Probe read_probe(const io::File& file) {
   if (!file.has("probe")) return {};
@@ -96,6 +137,9 @@ RunState read_state(const io::File& file) {
   state.progress.updates = file.read_scalar<int64_t>("run/updates");
   state.progress.tokens_consumed = file.read_scalar<int64_t>("run/tokens_consumed");
   state.progress.samples = data::SamplePosition::from_numbers(file.open_dataset("run/samples").read_all<int64_t>());
+  if (state.progress.updates < 0 || state.progress.updates > state.progress.step || state.progress.tokens_consumed < 0)
+    throw input_error("{}: {} updates and {} tokens in {} steps", file.name(), state.progress.updates,
+                      state.progress.tokens_consumed, state.progress.step);
   state.config = file.read_text("run/config");
   state.environment = file.read_text("run/environment");
   state.data_fingerprint = file.read_text("run/data_fingerprint");
@@ -156,8 +200,9 @@ void read_tensor(const io::File& file, const LocalTensors& tensors, const Logica
 }  // namespace
 
 Contents read_contents(io::IoThread& io, const std::string& path, double limit_seconds) {
-  return run_within(limit_seconds, io, "reading " + path, [&](io::IoContext& context) {
-    const auto [file, parts] = open_checked(context, path);
+  OpenFile open(io, path, limit_seconds);
+  return open.read("reading", [&](const CheckedFile& checked) {
+    const auto& [file, parts] = checked;
     Contents contents{read_state(file), {}, int64_t(parts.size()), int64_t(std::filesystem::file_size(path))};
     for (const std::string& part : parts) contents.bytes += int64_t(std::filesystem::file_size(part));
     for (const std::string& name : file.open_group(group_of(TensorKind::weight)).names())
@@ -167,49 +212,63 @@ Contents read_contents(io::IoThread& io, const std::string& path, double limit_s
 }
 
 void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm,
-                  double limit_seconds) {
-  run_within(limit_seconds, io, "loading " + path, [&](io::IoContext& context) {
-    const io::File file = open_checked(context, path).file;
-    check_names(file, tensors, qk_norm);
-    const int64_t tile_elements = tile_elements_of(file);
-    for (const LogicalTensor& tensor : tensors_of(tensors)) read_tensor(file, tensors, tensor, tile_elements);
+                  const ReadOptions& options) {
+  std::optional<OpenFile> open;
+  int64_t tile_elements = 0;
+  options.run([&] {
+    open.emplace(io, path, options.limit_seconds);
+    open->read("loading", [&](const CheckedFile& checked) {
+      check_names(checked.file, tensors, qk_norm);
+      tile_elements = tile_elements_of(checked.file);
+    });
   });
+  for (const LogicalTensor& tensor : tensors_of(tensors))
+    options.run([&] {
+      open->read("loading",
+                 [&](const CheckedFile& checked) { read_tensor(checked.file, tensors, tensor, tile_elements); });
+    });
 }
 
 std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const std::string& path,
                                                        const std::vector<std::string>& names) {
   std::map<std::string, std::vector<float>> weights;
-  io.run([&](io::IoContext& context) {
-    const io::File file = open_checked(context, path).file;
-    for (const std::string& name : names) {
-      TensorReader reader(file, path_of(TensorKind::weight, name), tile_elements_of(file));
+  OpenFile open(io, path, kIoLimit_seconds);
+  for (const std::string& name : names)
+    open.read("reading", [&](const CheckedFile& checked) {
+      TensorReader reader(checked.file, path_of(TensorKind::weight, name), tile_elements_of(checked.file));
       std::vector<float>& values = weights[name];
       for (int64_t index = 0; index < reader.tiling().tiles(); ++index) {
         const std::vector<float>& tile = reader.tile(index);
         values.insert(values.end(), tile.begin(), tile.end());
       }
-    }
-  });
+    });
   return weights;
 }
 
 void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress,
-                    nn::AxisPosition share, double limit_seconds) {
-  run_within(limit_seconds, io, "checking " + path, [&](io::IoContext& context) {
-    const io::File file = open_checked(context, path).file;
-    const int64_t tile_elements = tile_elements_of(file);
-    std::vector<std::string> tensors;
-    for (TensorKind kind : kTensorKinds)
-      if (file.has(group_of(kind)))
-        for (const std::string& name : file.open_group(group_of(kind)).names()) tensors.push_back(path_of(kind, name));
-    int64_t number = 0;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      TensorReader reader(file, tensors[i], tile_elements);
-      for (int64_t tile = 0; tile < reader.tiling().tiles(); ++tile)
-        if (number++ % share.size == share.index) reader.tile(tile);
-      progress(double(i + 1) / double(tensors.size()));
-    }
+                    nn::AxisPosition share, const ReadOptions& options) {
+  std::optional<OpenFile> open;
+  std::vector<std::string> tensors;
+  options.run([&] {
+    open.emplace(io, path, options.limit_seconds);
+    open->read("checking", [&](const CheckedFile& checked) {
+      for (TensorKind kind : kTensorKinds)
+        if (checked.file.has(group_of(kind)))
+          for (const std::string& name : checked.file.open_group(group_of(kind)).names())
+            tensors.push_back(path_of(kind, name));
+    });
   });
+  int64_t number = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    options.run([&] {
+      open->read("checking", [&](const CheckedFile& checked) {
+        TensorReader reader(checked.file, tensors[i], tile_elements_of(checked.file));
+        for (int64_t tile = 0; tile < reader.tiling().tiles(); ++tile)
+          if (number++ % share.size == share.index) reader.tile(tile);
+      });
+    });
+    progress(double(i + 1) / double(tensors.size()));
+  }
 }
 
 }  // namespace keel::checkpoints

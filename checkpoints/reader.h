@@ -1,5 +1,5 @@
 // Reads a checkpoint into any layout: each rank takes the regions that its shards need, and every tile it touches is
-// checked. A read that takes longer than its limit ends all ranks (io_limit.h).
+// checked. A step of it that takes longer than its limit ends all ranks (io_limit.h).
 #pragma once
 
 #include <functional>
@@ -24,6 +24,13 @@ struct Contents {
   int64_t bytes = 0;  // of all files
 };
 
+struct ReadOptions {
+  double limit_seconds = kIoLimit_seconds;  // of one step: to open the file, to read a tensor
+  // Runs each step. Ranks that read the same file take the same steps, and can agree on each: none then waits for
+  // another longer than for one step.
+  std::function<void(const std::function<void()>&)> run = [](const std::function<void()>& step) { step(); };
+};
+
 // Checks the user block, and those of parts, then reads everything but tensors. Not collective.
 Contents read_contents(io::IoThread& io, const std::string& path, double limit_seconds = kIoLimit_seconds);
 
@@ -31,7 +38,7 @@ Contents read_contents(io::IoThread& io, const std::string& path, double limit_s
 // unexpected and mis-shaped tensors are an input error that names each of them; `qk_norm` is the variant at hand, for
 // the message.
 void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm,
-                  double limit_seconds = kIoLimit_seconds);
+                  const ReadOptions& options = {});
 
 // Logical weights, row-major, by name. Not collective.
 std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const std::string& path,
@@ -40,6 +47,6 @@ std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const s
 // Reads every tile; throws naming the first tensor that is damaged. `progress` gets the share done. Several readers can
 // divide the tiles: each calls it with its place among them.
 void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress,
-                    nn::AxisPosition share = {}, double limit_seconds = kIoLimit_seconds);
+                    nn::AxisPosition share = {}, const ReadOptions& options = {});
 
 }  // namespace keel::checkpoints

@@ -7,6 +7,29 @@
 
 namespace keel::checkpoints {
 
+namespace {
+
+// What f makes of them is none of this program's doing either.
+template <class F>
+auto reading_hooks(const std::string& path, F f) {
+  try {
+    return f();
+  } catch (const nlohmann::json::exception& error) {
+    throw input_error("{}: run/hooks holds no states of detectors that this program knows ({}): made by something else",
+                      path, error.what());
+  }
+}
+
+}  // namespace
+
+nlohmann::json hooks_of(const RunState& state, const std::string& path) {
+  return reading_hooks(path, [&] {
+    nlohmann::json hooks = nlohmann::json::parse(state.hooks);
+    hooks.get_ref<const nlohmann::json::object_t&>();
+    return hooks;
+  });
+}
+
 bool Resume::is_own(const std::string& path) const {
   return rank_0_sees(parts_.world, [&] { return lies_in(path, options_.directory); });
 }
@@ -70,9 +93,12 @@ Resume::Loaded Resume::load(const std::string& path) {
     if (options_.compare_environments)
       loaded.environment_changes = options_.compare_environments(contents.state.environment);
     data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
-    read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm, options_.time_limit_seconds);
-    parts_.trainer.progress() = contents.state.progress;
-    parts_.trainer.restore_hooks(nlohmann::json::parse(contents.state.hooks));
+  });
+  read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm,
+               {options_.time_limit_seconds, [&](const std::function<void()>& f) { together(parts_.world, f); }});
+  together(parts_.world, [&] {
+    parts_.trainer.progress() = stored.progress;
+    reading_hooks(path, [&] { parts_.trainer.restore_hooks(hooks_of(stored, path)); });
   });
   parts_.trainer.weights_changed();
   check_probe(stored, path);

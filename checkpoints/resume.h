@@ -9,6 +9,9 @@
 
 namespace keel::checkpoints {
 
+// The stored states of hooks by name. An input error where they are nothing that this program wrote.
+nlohmann::json hooks_of(const RunState& state, const std::string& path);
+
 class Resume {
  public:
   Resume(CheckpointParts parts, CheckpointOptions options) : parts_(std::move(parts)), options_(std::move(options)) {}

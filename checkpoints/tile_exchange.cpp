@@ -6,7 +6,14 @@
 namespace keel::checkpoints {
 namespace {
 
-constexpr int64_t kTilesOfAWriter = 8;  // per round: 8 MiB to write, and at most as much on its way
+constexpr int64_t kTilesOfARank = 8;  // per round: 8 MiB to write, and about as much of its own on its way
+
+// Ranks that have something to write: where few hold what many write, a round is as large as those few can send.
+int64_t holders(comm::Communicator& world, const LocalTensors& tensors) {
+  const bool holds = std::ranges::any_of(
+      tensors_of(tensors), [&](const LogicalTensor& tensor) { return !runs_to_write(tensors, tensor).empty(); });
+  return std::max<int64_t>(1, comm::all_reduce_value(world, int64_t(holds)));
+}
 
 template <class T>
 Tensor flat(std::vector<T>& values) {
@@ -20,7 +27,7 @@ TileExchange::TileExchange(comm::Communicator& world, int writers, const LocalTe
       writers_(writers),
       tensors_(tensors),
       tile_elements_(tile_elements),
-      per_round_(kTilesOfAWriter * writers) {
+      per_round_(kTilesOfARank * std::min<int64_t>(writers, holders(world, tensors))) {
   for (const LogicalTensor& tensor : tensors_of(tensors))
     for (int64_t i = 0; i < Tiling(tensor.shape(), tile_elements).tiles(); ++i)
       tiles_.push_back({tensor, i, int64_t(tiles_.size())});

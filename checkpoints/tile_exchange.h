@@ -23,12 +23,13 @@ struct FilledTile {
 class TileExchange {
  public:
   // Everything outlives this. All ranks pass the same parameters. The first `writers` ranks get tiles to write.
+  // Collective.
   TileExchange(comm::Communicator& world, int writers, const LocalTensors& tensors, int64_t tile_elements);
 
   // Every tile of the file, in order.
   const std::vector<Tile>& tiles() const { return tiles_; }
-  // Rounds of a bounded number of tiles per writer; collective. Throws an internal error where a tile is not covered
-  // exactly.
+  // Rounds of a bounded number of tiles per rank that writes or holds them; collective. Throws an internal error where
+  // a tile is not covered exactly.
   int64_t rounds() const;
   std::vector<FilledTile> round(int64_t round);
 

@@ -1,5 +1,6 @@
 #include "framework/io/hdf5_error.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -36,6 +37,7 @@ struct Cause {
   std::string line;  // the innermost that names an errno, else the innermost
   int system_error = 0;
   bool lock = false;
+  bool mpi = false;  // MPI-IO failed, and keeps the errno to itself
 };
 
 // "MPI_File_open failed: MPI error string is 'MPI_ERR_ACCESS: permission denied'" -> the part in quotes.
@@ -55,6 +57,7 @@ Cause cause_of(const std::vector<std::string>& lines) {
     cause.system_error = int(number_after(line, "errno = "));
     if (cause.system_error != 0) cause.line = line;
   }
+  for (const std::string& line : lines) cause.mpi |= line.find("MPI") != line.npos;
   for (const std::string& line : lines) cause.lock |= line.find("lock the file") != line.npos;
   cause.lock |= cause.line.find("lock file") != cause.line.npos;
   return cause;
@@ -81,11 +84,19 @@ std::string advice(const Cause& cause) {
   return "";
 }
 
-bool is_input(const Cause& cause) {
+// Calls that only read. What they cannot make sense of, where the system has read it well, is the file's fault.
+bool only_reads(std::string_view call) {
+  constexpr std::string_view kCalls[] = {"H5Fopen(",    "H5Gopen2(",    "H5Dopen2(",   "H5Dread(",  "H5Lexists(",
+                                         "H5Literate(", "H5Lget_info(", "H5Lget_val(", "H5Lunpack", "H5Gget_",
+                                         "H5Dget_",     "H5Pget_",      "H5Sget_",     "H5Tget_",   "H5Tis_"};
+  return std::ranges::any_of(kCalls, [&](std::string_view one) { return call.starts_with(one); });
+}
+
+bool is_input(const Cause& cause, std::string_view call) {
   if (cause.lock || is_input_error(cause.system_error)) return true;
   for (const char* text : {"truncated file", "signature not found", "already open for", "NO_SUCH_FILE", "ERR_ACCESS"})
     if (cause.line.find(text) != std::string::npos) return true;
-  return false;
+  return cause.system_error == 0 && !cause.mpi && only_reads(call);
 }
 
 }  // namespace
@@ -108,7 +119,7 @@ Error hdf5_error(std::string_view subject, std::string_view call, std::source_lo
     line += fmt::format(", writing {}", human_bytes(double(bytes)));
   line += ")";
   if (std::string next = advice(cause); !next.empty()) line += ": " + next;
-  return Error(is_input(cause) ? ErrorKind::input : ErrorKind::internal, line, where);
+  return Error(is_input(cause, call) ? ErrorKind::input : ErrorKind::internal, line, where);
 }
 
 }  // namespace keel::io

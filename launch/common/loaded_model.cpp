@@ -49,11 +49,11 @@ LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
       group(mesh.tensor()),
       decoder(config.model) {
   decoder.allocate(decoder_layout(config, {device, mesh, group}, sizes.shape(), false));
-  checkpoints::together(world.all(), [&] {
-    io::IoThread io;
-    step = checkpoints::read_contents(io, options.path).state.progress.step;
-    checkpoints::read_tensors(io, options.path, {decoder.parameters()}, models::qk_norm_text(config.model));
-  });
+  io::IoThread io;
+  const auto agreed = [&](const std::function<void()>& f) { checkpoints::together(world.all(), f); };
+  agreed([&] { step = checkpoints::read_contents(io, options.path).state.progress.step; });
+  checkpoints::read_tensors(io, options.path, {decoder.parameters()}, models::qk_norm_text(config.model),
+                            {.run = agreed});
   decoder.parameters().round_to_compute();
   decoder.refresh();
 }

@@ -21,6 +21,10 @@ struct Arguments {
 
 void run(Arguments& arguments, comm::World& world) {
   const ConvertOptions& options = arguments.convert;
+  world.do_on_rank_0([&] {
+    if (is_checkpoint(options.to) && std::filesystem::exists(options.to))
+      throw input_error("{} exists: give another name, or remove it first", options.to);
+  });
   arguments.retrofit.from = options.from;
   arguments.retrofit.to = options.to;
   if (!arguments.retrofit.change.empty() || arguments.fold) {

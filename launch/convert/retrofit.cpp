@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoints/resume.h"
 #include "framework/base/log.h"
 #include "framework/train/evaluation.h"
 #include "launch/convert/loaded_state.h"
@@ -93,6 +94,13 @@ void forget_directions(LoadedState& state, int64_t layer) {
   }
 }
 
+// What these have seen is the other model: its losses and norms are no measure of this one's.
+void forget_detectors(checkpoints::RunState& run, const std::string& path) {
+  nlohmann::json hooks = checkpoints::hooks_of(run, path);
+  for (const char* name : {"stability", "lost"}) hooks.erase(name);
+  run.hooks = hooks.dump();
+}
+
 double loss_of(LoadedState& state, const data::Dataset& text) {
   const int64_t length = state.config.run.data.sequence_length;
   train::Evaluation evaluation(text, {.micro_sequences = 1, .length = length, .micro_steps = 1},
@@ -115,6 +123,7 @@ void retrofit(const RetrofitOptions& options, comm::World& world) {
   target.take(source);
   // What the file says is the run's own config, not this start's.
   target.run.config = retrofitted_config(stored_config(world, options.from), options.to).text();
+  forget_detectors(target.run, options.from);
   const double loss_before = loss_of(source, text);
   double divergence = 0;
   if (options.calibrate) {

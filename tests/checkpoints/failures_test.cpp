@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "checkpoints/latest.h"
+#include "tests/checkpoints/saved_run.h"
 #include "tests/checkpoints/shared_folder.h"
 
 namespace keel::checkpoints {
@@ -169,6 +170,35 @@ TEST_F(Failures, ReadOnlyDirectory) {
   EXPECT_EQ(error.kind(), ErrorKind::input);
   EXPECT_THAT(error.what(), HasSubstr("step-00000002.h5.writing"));
   world.barrier();
+}
+
+// A run of all ranks.
+class FailuresInARun : public SavedRun {
+ protected:
+  FailuresInARun() {
+    world = comm::make_mpi_communicator(MPI_COMM_WORLD);
+    saves = comm::make_mpi_communicator(MPI_COMM_WORLD);
+    io_comm = MPI_COMM_WORLD;
+    options.directory = comm::broadcast_text(*world, options.directory);
+  }
+  ~FailuresInARun() override { world->barrier(); }
+};
+
+// Every rank hears of it as of any other failure, and goes on.
+TEST_F(FailuresInARun, TheCopyOfOneRank) {
+  std::vector<std::string> kinds;
+  options.note = [&](const std::string& kind, const io::Json& fields) {
+    kinds.push_back(kind);
+    if (kind != "save_failed") return;
+    EXPECT_EQ(fields["reason"], "no memory here");
+  };
+  int copies = 0;
+  options.before_copy = [&] {
+    if (++copies == 1 && world->rank() == world->size() - 1) throw Error(ErrorKind::internal, "no memory here");
+  };
+  run();
+  EXPECT_THAT(kinds, ::testing::ElementsAre("save_failed", "saved", "saved"));
+  EXPECT_THAT(names(), ::testing::ElementsAre(file_name(10), file_name(12)));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "checkpoints/hook.h"
 
 #include <gmock/gmock.h>
+#include <omp.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -158,6 +159,44 @@ TEST_F(Hook, FailedSavesAreNotedUntilThereAreTooMany) {
   run();
   EXPECT_THAT(kinds, ElementsAre("saved", "save_failed", "saved", "saved", "saved", "saved"));
   EXPECT_THAT(names(), ElementsAre(file_name(8), file_name(10), file_name(12)));
+}
+
+// Training waits for a copy, and so must hear that it has ended without one.
+TEST_F(Hook, ACopyThatFailsIsAFailedSave) {
+  std::vector<std::string> kinds;
+  options.note = [&](const std::string& kind, const io::Json&) { kinds.push_back(kind); };
+  options.every = 2;
+  int copies = 0;
+  options.before_copy = [&] {
+    if (++copies == 2) throw std::bad_alloc();
+  };
+  run();
+  EXPECT_THAT(kinds, ElementsAre("saved", "save_failed", "saved", "saved", "saved", "saved"));
+  EXPECT_THAT(names(), ElementsAre(file_name(8), file_name(10), file_name(12)));
+}
+
+// A save has the rank's threads, not the machine's.
+TEST_F(Hook, SavesWithTheThreadsOfTraining) {
+  const int threads = omp_get_max_threads();
+  std::vector<int> seen;
+  options.before_copy = [&] { seen.push_back(omp_get_max_threads()); };
+  omp_set_num_threads(threads + 1);
+  run();
+  omp_set_num_threads(threads);
+  EXPECT_THAT(seen, ElementsAre(threads + 1, threads + 1));
+}
+
+TEST_F(Hook, RoomForTheLargestCopy) {
+  const auto copies = [&](DeviceKind device) { return largest_copy(options, device); };
+  EXPECT_EQ(copies(DeviceKind::cpu), Copies::everything);
+  options.weights_only = true;
+  EXPECT_EQ(copies(DeviceKind::cpu), Copies::weights);
+  options.every = 0;
+  EXPECT_EQ(copies(DeviceKind::cpu), Copies::none);
+  options.final = false;
+  options.background = false;
+  EXPECT_EQ(copies(DeviceKind::cpu), Copies::none);
+  EXPECT_EQ(copies(DeviceKind::cuda), Copies::everything);
 }
 
 // The user's paths served when the run began: an error in mid-run is none of input.

@@ -1,4 +1,5 @@
 // Any layout loads any file: every pair of layouts that fit the ranks at hand, all three tensors bit by bit.
+#include "checkpoints/tile_exchange.h"
 #include "tests/checkpoints/shared_folder.h"
 
 namespace keel::checkpoints {
@@ -111,10 +112,13 @@ TEST_F(Layouts, ASnapshotOfWeightsThenOfEverything) {
   state.fill();
   Snapshot snapshot;
   LocalTensors tensors = state.tensors();
+  snapshot.take(tensors);
+  const int64_t room_bytes = snapshot.memory_bytes();  // of the largest, taken before the first step
   for (bool weights_only : {true, false, true}) {
     tensors.weights_only = weights_only;
     tensors.snapshot = nullptr;
     snapshot.take(tensors);
+    EXPECT_EQ(snapshot.memory_bytes(), room_bytes);
     tensors.snapshot = &snapshot;
     const std::string path = folder + "/" + file_name(weights_only ? 1 : 2);
     write_checkpoint(world, io, tensors, some_run_state(), {.path = path, .io_comm = MPI_COMM_WORLD});
@@ -123,6 +127,20 @@ TEST_F(Layouts, ASnapshotOfWeightsThenOfEverything) {
   state.clear();
   read_tensors(io, folder + "/" + file_name(2), state.tensors(), "rms");
   EXPECT_EQ(state.wrong(), 0);
+}
+
+// Where one rank holds what all write, it has no more on its way than where all hold it.
+TEST_F(Layouts, ARoundIsBoundedByWhatARankSends) {
+  for (bool zero : {true, false}) {
+    State state(world, {.tensor = 1, .data = world.size(), .zero = zero});
+    state.fill();
+    TileExchange exchange(world, world.size(), state.tensors(), 16);
+    const int64_t ranks = zero ? world.size() : 1, tiles = int64_t(exchange.tiles().size());
+    EXPECT_EQ(exchange.rounds(), (tiles + 8 * ranks - 1) / (8 * ranks));
+    int64_t filled = 0;
+    for (int64_t round = 0; round < exchange.rounds(); ++round) filled += int64_t(exchange.round(round).size());
+    EXPECT_EQ(comm::all_reduce_value(world, filled), tiles);
+  }
 }
 
 // Hosts differ, and HDF5 wants the same calls of all ranks: rank 0's texts are stored.

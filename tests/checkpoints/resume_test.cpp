@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "checkpoints/writer.h"
+#include "framework/parallel/data_parallel.h"
 #include "tests/checkpoints/saved_run.h"
 
 namespace keel::checkpoints {
@@ -13,7 +15,25 @@ using ::testing::HasSubstr;
 using train::Action;
 namespace fs = std::filesystem;
 
-using ResumedRun = SavedRun;
+class ResumedRun : public SavedRun {
+ protected:
+  // A checkpoint of this run, but for the states of its hooks.
+  void write_crafted(const std::string& hooks) {
+    Toy model;
+    parallel::Mesh mesh(*world, 1);
+    parallel::DataParallel data_parallel(model.parameters(), mesh, true);
+    optim::Adamw optimizer(model.parameters(), data_parallel.update_spans(), ops::AdamwOptions());
+    RunState state{.config = options.config,
+                   .environment = "{}",
+                   .data_fingerprint = options.data_fingerprint,
+                   .qk_norm = options.qk_norm,
+                   .hooks = hooks};
+    state.progress.step = 5;
+    fs::create_directories(options.directory);
+    write_checkpoint(*world, io, {.parameters = model.parameters(), .optimizer = &optimizer}, state,
+                     {.path = options.directory + "/" + file_name(5)});
+  }
+};
 
 TEST_F(ResumedRun, TheStoredProbeMustGiveItsLossAgain) {
   probe = {.tokens = {1, 2, 3}, .targets = {2, 3, 4}};
@@ -54,6 +74,35 @@ TEST_F(ResumedRun, FilesOfWeightsOnlyAreNotGoneOnFromWhereAnOlderOneIsWhole) {
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(7), file_name(10)));
   EXPECT_EQ(run(), file_name(7));
   EXPECT_EQ(first_step, 7);
+}
+
+// However many of weights alone come after it.
+TEST_F(ResumedRun, TheNewestWholeFileStays) {
+  options.weights_only = true;
+  options.every = 2;
+  options.retention.keep = 1;
+  script.after = {{3, Action::stop_saved}};
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(3)));
+  script.after = {{9, Action::stop_saved}};
+  run();
+  EXPECT_THAT(names(), ElementsAre(file_name(9)));
+  script.after.clear();
+  EXPECT_EQ(run(), file_name(9));
+  EXPECT_THAT(names(), ElementsAre(file_name(9), file_name(12)));
+}
+
+TEST_F(ResumedRun, StatesOfHooksThatNobodyWrote) {
+  for (const char* hooks : {"{\"script\":", "[1]", "{\"script\":\"seven\"}", ""}) {
+    write_crafted(hooks);
+    try {
+      run();
+      ADD_FAILURE() << hooks;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr(file_name(5) + ": run/hooks holds no states of detectors"));
+    }
+  }
 }
 
 // The same command again after the first save: nothing is lost.

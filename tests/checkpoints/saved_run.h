@@ -58,15 +58,15 @@ class SavedRun : public ::testing::Test {
   }
   // A run from `resume` on; returns where it began.
   std::string run(const std::string& resume = "auto") {
-    Toy model;
-    parallel::Mesh mesh(*world, 1);
+    parallel::Mesh mesh(*world, world->size());
+    Toy model(mesh.tensor_position());
     const data::SampleOrder order = dataset->training_order(1);
     train::StepBatches batches(*dataset, {1, 8, 2}, false);
     train::Trainer trainer(model, mesh, batches, order,
                            {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 12},
                             .total_steps = total_steps});
     model.convention = convention;
-    const CheckpointParts parts{*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer, true, probe};
+    const CheckpointParts parts{*world, *saves, io_comm, io, model, mesh, trainer, true, probe};
     Resume resume_from(parts, options);
     CheckpointHook hook(parts, options);
     trainer.add(script);
@@ -88,6 +88,7 @@ class SavedRun : public ::testing::Test {
   RunState state_of(int64_t step) { return read_contents(io, options.directory + "/" + file_name(step)).state; }
 
   std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
+  MPI_Comm io_comm = MPI_COMM_NULL;
   io::Scratch folder;
   io::IoThread io;
   std::optional<data::Dataset> dataset;

@@ -11,9 +11,9 @@ namespace keel::checkpoints {
 
 class Toy : public keel::testing::ToyModel {
  public:
-  Toy() {
+  explicit Toy(nn::AxisPosition tensor = {}) {
     parameters_.declare({.name = "w", .shape = {8}, .init = {.kind = nn::Init::Kind::normal, .value = 1}});
-    parameters_.allocate({});
+    parameters_.allocate({.tensor = tensor});
     parameters_.initialise(1);
     telemetry_ = {.largest_logit = largest_, .heads = 1, .kv_heads = 1};
   }

@@ -9,7 +9,6 @@
 
 #include "framework/base/log.h"
 #include "framework/data/token_writer.h"
-#include "tests/checkpoints/state.h"
 #include "tests/framework/io/scratch.h"
 #include "tests/fuzz/targets.h"
 
@@ -75,8 +74,8 @@ class Fuzz : public ::testing::TestWithParam<Target> {
     if (name == "safetensors") return safetensors_file();
     if (name == "foreign_config") return io::slurp(KEEL_GOLDEN "/families/gemma3/config.json");
     if (name == "tokenizer") return io::slurp(KEEL_GOLDEN "/tokenizers/llama3/tokenizer.json");
-    const io::Scratch scratch;
     if (name == "token_index") {
+      const io::Scratch scratch;
       data::TokenWriter writer(scratch / "pair", 300);
       for (int document = 0; document < 4; ++document) {
         writer.append(std::vector<int32_t>(512, 0));
@@ -85,13 +84,7 @@ class Fuzz : public ::testing::TestWithParam<Target> {
       writer.finish();
       return io::slurp(scratch / "pair.idx");
     }
-    auto world = comm::make_self_communicator();
-    io::IoThread io;
-    checkpoints::State state(*world, {});
-    state.fill();
-    checkpoints::write_checkpoint(*world, io, state.tensors(), checkpoints::some_run_state(),
-                                  {.path = scratch / "seed.h5", .tile_elements = 16});
-    return io::slurp(scratch / "seed.h5");
+    return checkpoint_seed(name == "sealed_parts" ? 2 : 1);
   }
 
   // Bits, bytes, numbers of all widths at their limits, cuts, and pieces moved and repeated.

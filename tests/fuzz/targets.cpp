@@ -9,12 +9,15 @@
 #include "checkpoints/reader.h"
 #include "checkpoints/recovery.h"
 #include "checkpoints/safetensors/model_files.h"
+#include "checkpoints/user_block.h"
 #include "framework/base/error.h"
 #include "framework/data/token_file.h"
 #include "framework/data/tokenizer.h"
 #include "framework/io/jsonl.h"
 #include "launch/common/run_setup.h"
 #include "models/decoder/hugging_face.h"
+#include "tests/checkpoints/state.h"
+#include "tests/framework/io/scratch.h"
 
 namespace keel::fuzz {
 namespace {
@@ -58,6 +61,32 @@ void read_tokens(const std::string& path) {
   });
 }
 
+io::IoThread& io_thread() {  // one for all targets
+  static io::IoThread io;
+  return io;
+}
+
+// What checkpoints are loaded into.
+checkpoints::State& state() {
+  static const auto world = comm::make_self_communicator();
+  static checkpoints::State state(*world, {});
+  return state;
+}
+
+void read_checkpoint(const std::string& path) {
+  read([&] { checkpoints::read_contents(io_thread(), path); });
+  read([&] { checkpoints::verify_tensors(io_thread(), path, [](double) {}); });
+  read([&] { checkpoints::read_tensors(io_thread(), path, state().tensors(), "rms"); });
+}
+
+// Makes the block at the beginning anew, where there is room for one.
+bool sealed(const std::string& path) {
+  const uint64_t block_bytes = checkpoints::user_block_bytes(0);
+  if (std::filesystem::file_size(path) < block_bytes) return false;
+  checkpoints::write_user_block(path, block_bytes, {});
+  return true;
+}
+
 }  // namespace
 
 void config(Bytes bytes) {
@@ -88,10 +117,25 @@ void token_llmc(Bytes bytes) {
 }
 
 void checkpoint(Bytes bytes) {
-  static io::IoThread io;
-  const std::string path = file("step-00000001.h5", bytes);
-  read([&] { checkpoints::read_contents(io, path); });
-  read([&] { checkpoints::verify_tensors(io, path, [](double) {}); });
+  read_checkpoint(file(checkpoints::file_name(1), bytes));
+}
+
+void sealed_checkpoint(Bytes bytes) {
+  const std::string path = file(checkpoints::file_name(1), bytes);
+  if (sealed(path)) read_checkpoint(path);
+}
+
+void sealed_parts(Bytes bytes) {
+  const std::string path = file(checkpoints::file_name(2), bytes);
+  if (sealed(path)) read_checkpoint(path);
+}
+
+std::string checkpoint_seed(int64_t parts) {
+  const std::string path = folder() + checkpoints::file_name(parts);
+  state().fill();
+  checkpoints::write_checkpoint(state().mesh.world(), io_thread(), state().tensors(), checkpoints::some_run_state(),
+                                {.path = path, .parts = parts, .tile_elements = 16});
+  return io::slurp(path);
 }
 
 void json_lines(Bytes bytes) {
