@@ -1,6 +1,7 @@
 #include "launch/convert/retrofit.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "framework/base/log.h"
 #include "framework/train/evaluation.h"
@@ -116,6 +117,9 @@ void retrofit(const RetrofitOptions& options, comm::World& world) {
   // What the file says is the run's own config, not this start's.
   target.run.config = retrofitted_config(stored_config(world, options.from), options.to).text();
   const double loss_before = loss_of(source, text);
+  if (!std::isfinite(loss_before))
+    throw input_error("{}: its held-out loss is {}: its weights have diverged; take an earlier checkpoint",
+                      options.from, loss_before);
   double divergence = 0;
   if (options.calibrate) {
     const auto gains = calibrate(source, text, options.sequences);
