@@ -24,7 +24,8 @@ done
 case "$deadline" in '' | *[!0-9]*) echo "!! --deadline $deadline: whole seconds are wanted" >&2; exit 2 ;; esac
 if [ -n "$build" ]; then
   tests=$(find "$build/tests/framework/ops" "$build/tests/framework/tensor" "$build/tests/cuda" -maxdepth 1 -type f \
-          -name 'test_*' -perm -u+x | grep -E '/test_(ops_|tensor_device|device_api)' | sort)
+          -name 'test_*' -perm -u+x | grep -E '/test_(ops_|tensor_device|device_api)' | sort) ||
+    { echo "!! $build has no device tests: build the target device_tests there" >&2; exit 2; }
   check="$build/launch/gpu_check"
 else
   tests=$(ls "$here"/bin/test_*) check="$here/bin/gpu_check"
@@ -48,7 +49,7 @@ export KEEL_TEST_DEVICE=cuda OMP_WAIT_POLICY=passive
 timeout 60 "$check" --look || { echo "!! no usable GPU, for the reason above" >&2; exit 2; }
 
 logs="${out%.json}-logs"
-rm -rf "$logs"
+rm -rf "$logs" "$out"  # of an earlier start
 mkdir -p "$logs"
 touch "$logs/results" "$logs/left_out"
 left() { echo $((deadline - SECONDS)); }
@@ -76,6 +77,10 @@ limit=$(left) code=0
 most=$((limit > 15 ? limit : 15))
 timeout -k 5 "$most" "$check" "${options[@]}" --tests "$logs" --out "$out" --limit $((limit * 4 / 5)) || code=$?
 [ $code = 0 ] || failed=1
+if [ ! -f "$out" ]; then
+  echo "!! ended ($code) before $out was written; the tests' logs are in $logs" >&2
+  exit 1
+fi
 part=$(sed -n 's/^  "at": "\(.*\)",\{0,1\}$/\1/p' "$out")
 [ -z "$part" ] || echo "!! ended ($code) in the part '$part', after at most $most s: $out has what was known before" >&2
 exit $failed

@@ -31,13 +31,16 @@ std::vector<std::string> enum_names(ResumeFrom) {
 }
 
 void describe(Fields& fields, DataSource& c) {
-  fields.add("path", c.path,
-             {.doc = "A pair PREFIX.bin and PREFIX.idx by its prefix, or one .bin or .npy file, or a pattern such as "
-                     "data/shard_*.bin for several; on resume the contents are compared, not the path.",
-              .on_resume = ignored,
-              .required = true,
-              .shorthand = true,
-              .synonyms = {"prefix", "file"}});
+  fields.add(
+      "path", c.path,
+      {.doc =
+           "A pair PREFIX.bin and PREFIX.idx by its prefix, or one .bin or .npy file, or a pattern such as "
+           "data/shard_*.bin for several (of X.bin and X-valid.bin, X.bin alone); on resume the contents are compared, "
+           "not the path.",
+       .on_resume = ignored,
+       .required = true,
+       .shorthand = true,
+       .synonyms = {"prefix", "file"}});
   fields.add(
       "weight", c.weight,
       {.doc = "Share of the samples, relative to the other sources. Where none has one, all sources are one set: an "

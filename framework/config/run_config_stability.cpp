@@ -114,11 +114,13 @@ void describe(Fields& fields, StabilityConfig& c) {
   fields.add("per_head", c.per_head, {.doc = "What single heads must not do."});
   fields.add("lower_lr", c.lower_lr, {.doc = "The second rung."});
   fields.add("rollback", c.rollback, {.doc = "The third rung."});
-  fields.add("fallbacks", c.fallbacks,
-             {.doc = "The fourth rung: changes to this config, such as [{optimizer.lr: 1e-4}, {optimizer.lr: 5e-5, "
-                     "optimizer.clip_norm: 0.5}], laid over it one after the other, each with a rollback.",
-              .on_resume = ignored,
-              .synonyms = {"custom_fallbacks", "fallback"}});
+  fields.add(
+      "fallbacks", c.fallbacks,
+      {.doc = "The fourth rung: changes to this config, such as [{optimizer.lr: 1e-4}, {optimizer.lr: 5e-5, "
+              "optimizer.clip_norm: 0.5}]. Each comes with a rollback and is laid over the config as it is here, "
+              "in the place of the one before.",
+       .on_resume = ignored,
+       .synonyms = {"custom_fallbacks", "fallback"}});
   fields.add("calm_steps", c.calm_steps,
              {.doc = "So many steps beyond the last trouble, lowerings and rollbacks count from 0 again.",
               .unit = "steps",

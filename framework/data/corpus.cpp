@@ -71,10 +71,18 @@ void check_others_stay(const CorpusOptions& options) {
       return false;
     }
   };
-  for (const std::string& prefix : prefixes_of(options))
-    if (fs::exists(prefix + ".json") && !has_notes(prefix))
+  for (const std::string& prefix : prefixes_of(options)) {
+    if (has_notes(prefix)) continue;
+    if (fs::exists(prefix + ".json"))
       throw input_error(
           "{}.json: is there, and no notes of `keel tokenize`, which would replace it; choose another --out", prefix);
+    for (const char* ending : {".bin", ".idx"})
+      if (fs::exists(prefix + ending))
+        throw input_error(
+            "{}{}: is there, and without {}.json it is not of `keel tokenize`, which would replace it; choose another "
+            "--out",
+            prefix, ending, prefix);
+  }
   const std::string model = model_output(options);
   if (!model.empty() && fs::exists(model) && !same_file(model, options.model) && !has_notes(options.prefix))
     throw input_error(

@@ -35,7 +35,10 @@ void Dataset::add_file(const std::string& path, const Source& source) {
   const TokenFile& file = files_.emplace_back(path, source.type);
   document_ends_.push_back(file.knows_documents() ? std::nullopt : source.document_end);
   file.check_vocabulary(options_.vocabulary);
-  if (file.notes()) check_same_tokenizer(*notes(), *file.notes());
+  if (file.notes()) {
+    check_same_tokenizer(*first_notes(false), *file.notes());
+    if (const TokenNotes* known = first_notes(true)) check_same_tokenizer(*known, *file.notes());
+  }
   if (options_.document_mask && !file.knows_documents() && !source.document_end)
     throw input_error(
         "{}: data.document_mask keeps documents apart, and only the .idx of a pair says where they begin: make the "
@@ -45,10 +48,15 @@ void Dataset::add_file(const std::string& path, const Source& source) {
   sets_.back().samples.push_back(whole_samples(file.tokens(), options_.T));
 }
 
-const TokenNotes* Dataset::notes() const {
+const TokenNotes* Dataset::first_notes(bool with_crc32c) const {
   for (const TokenFile& file : files_)
-    if (file.notes()) return &*file.notes();
+    if (file.notes() && (!with_crc32c || file.notes()->model_crc32c)) return &*file.notes();
   return nullptr;
+}
+
+const TokenNotes* Dataset::notes() const {
+  const TokenNotes* known = first_notes(true);
+  return known ? known : first_notes(false);
 }
 
 SampleOrder Dataset::training_order(uint64_t seed) const {

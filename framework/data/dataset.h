@@ -65,7 +65,7 @@ class Dataset {
   std::string fingerprint_text(uint64_t seed) const;
   // For people, a line per source: how many samples it has, and its share of those that training takes.
   std::vector<std::string> source_lines() const;
-  // Of the tokenizer that made the files, where one of them has notes.
+  // Of the tokenizer that made the files, where one of them has notes; those of the first that says its CRC32C, if any.
   const TokenNotes* notes() const;
 
   const std::vector<TokenFile>& files() const { return files_; }
@@ -73,6 +73,7 @@ class Dataset {
 
  private:
   void add_file(const std::string& path, const Source& source);
+  const TokenNotes* first_notes(bool with_crc32c) const;
   int64_t fill_row(const SampleId& row, const BatchView& out) const;
   int64_t mask_documents(size_t source, int64_t first, const BatchView& out) const;
   void check_ids(const TokenFile& file, int64_t first, const BatchView& out) const;

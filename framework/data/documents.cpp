@@ -43,11 +43,12 @@ size_t DocumentReader::Scanner::find_end(std::string_view text) {
 }
 
 DocumentReader::DocumentReader(std::vector<std::string> paths, DocumentRule rule, size_t piece_bytes,
-                               std::string json_key)
+                               std::string json_key, size_t longest_line_bytes)
     : paths_(std::move(paths)),
       piece_bytes_(piece_bytes),
       scanner_{rule},
       json_key_(std::move(json_key)),
+      longest_line_bytes_(longest_line_bytes),
       file_(nullptr, std::fclose) {
   require(piece_bytes >= 4, "pieces of {} bytes", piece_bytes);
   bool known = true;
@@ -101,6 +102,25 @@ void DocumentReader::refill(size_t bytes) {
   }
 }
 
+// Of a line of JSON. Errors: one that is longer than any: a file of another kind, which memory need not hold.
+size_t DocumentReader::end_of_line() {
+  size_t end = buffer_.find('\n', begin_);
+  while (end == buffer_.npos && !file_ended_ && buffer_.size() - begin_ <= longest_line_bytes_) {
+    const size_t seen = buffer_.size() - begin_;
+    refill(std::min(2 * seen, longest_line_bytes_));  // a line may be long: each byte is looked at a few times only
+    end = buffer_.find('\n', seen);
+  }
+  end = std::min(end, buffer_.size());
+  if (end - begin_ <= longest_line_bytes_) return end;
+  const size_t text = buffer_.find_first_not_of(" \t\r", begin_);
+  const bool array = text != buffer_.npos && buffer_[text] == '[';
+  throw input_error(
+      "{}:{}: a line of more than {} bytes: {}; in JSON Lines each document is an object on a line of its own",
+      paths_[next_path_ - 1], line_, longest_line_bytes_,
+      array ? "the file seems to be one JSON array (jq -c '.[]' FILE makes lines of it)"
+            : "the file seems to be no JSON Lines");
+}
+
 // Whether there was a line of JSON, whose text is then the document.
 bool DocumentReader::next_line() {
   while (true) {
@@ -108,15 +128,10 @@ bool DocumentReader::next_line() {
       if (next_path_ == paths_.size()) return false;
       open_next();
     }
-    size_t end = buffer_.find('\n', begin_);
-    while (end == buffer_.npos && !file_ended_) {
-      const size_t seen = buffer_.size() - begin_;
-      refill(2 * seen);  // a line may be long: each byte is looked at a few times only
-      end = buffer_.find('\n', seen);
-    }
-    const std::string_view line = std::string_view(buffer_).substr(begin_, end - begin_);
-    begin_ = end == buffer_.npos ? buffer_.size() : end + 1;
     ++line_;
+    const size_t end = end_of_line();
+    const std::string_view line = std::string_view(buffer_).substr(begin_, end - begin_);
+    begin_ = std::min(end + 1, buffer_.size());
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     const std::string where = fmt::format("{}:{}", paths_[next_path_ - 1], line_);
     const io::ForeignJson object = io::parse_foreign_json(line, where);

@@ -28,8 +28,9 @@ class DocumentReader {
  public:
   // "-" is standard input. Documents longer than piece_bytes come in several pieces, cut at the end of a line where
   // there is one, else between characters. `json_key`: of the text, in JSON Lines. Errors: a file that cannot be opened
-  // or read, or is compressed; a line that is no such object, with file and line.
-  DocumentReader(std::vector<std::string> paths, DocumentRule rule, size_t piece_bytes, std::string json_key = "text");
+  // or read, or is compressed; a line that is no such object or longer than `longest_line_bytes`, with file and line.
+  DocumentReader(std::vector<std::string> paths, DocumentRule rule, size_t piece_bytes, std::string json_key = "text",
+                 size_t longest_line_bytes = size_t(1) << 30);
 
   // False after the last piece.
   bool next(TextPiece& piece);
@@ -52,6 +53,7 @@ class DocumentReader {
   void open_next();
   void refill(size_t bytes);
   void check_uncompressed() const;
+  size_t end_of_line();
   bool next_line();
   bool next_of_json(TextPiece& piece);
 
@@ -60,6 +62,7 @@ class DocumentReader {
   size_t piece_bytes_;
   Scanner scanner_;
   std::string json_key_;
+  size_t longest_line_bytes_;  // of JSON
   std::string document_;       // text of a line of JSON
   size_t document_begin_ = 0;  // of what is not yet handed out
   int64_t line_ = 0;           // of the file, from 1

@@ -29,12 +29,12 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   if (failure != 0) throw io::file_error(path_, "cannot read it", failure);
   data_ = static_cast<const char*>(memory);
   size_bytes_ = int64_t(status.st_size);
-  if (data_ != nullptr) remember_mapping(data_, size_bytes_, path_);
+  if (data_ != nullptr) range_ = remember_mapping(data_, size_bytes_, path_);
 }
 
 MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
-  forget_mapping(data_);
+  forget_mapping(range_);
   ::munmap(const_cast<char*>(data_), size_t(size_bytes_));
 }
 
@@ -42,6 +42,7 @@ void MappedFile::swap(MappedFile& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(range_, other.range_);
 }
 
 }  // namespace keel::data

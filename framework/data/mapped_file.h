@@ -8,11 +8,13 @@
 
 namespace keel::data {
 
+struct MappedRange;
+
 class MappedFile {
  public:
   MappedFile() = default;
-  // Errors: those of io::file_error; an input error for what is no file. A file that is cut short while it is mapped ends
-  // the process where it is read (mapped_ranges.h).
+  // Errors: those of io::file_error; an input error for what is no file. A file that is cut short while it is mapped
+  // ends the process where it is read (mapped_ranges.h).
   explicit MappedFile(std::string path);
   MappedFile(MappedFile&& other) noexcept { swap(other); }
   MappedFile& operator=(MappedFile&& other) noexcept {
@@ -39,6 +41,7 @@ class MappedFile {
   std::string path_;
   const char* data_ = nullptr;
   int64_t size_bytes_ = 0;
+  MappedRange* range_ = nullptr;
 };
 
 }  // namespace keel::data

@@ -8,7 +8,9 @@
 
 namespace keel::data {
 
-void remember_mapping(const char* begin, int64_t size_bytes, const std::string& path);
-void forget_mapping(const char* begin);
+struct MappedRange;
+
+MappedRange* remember_mapping(const char* begin, int64_t size_bytes, const std::string& path);
+void forget_mapping(MappedRange* range);
 
 }  // namespace keel::data

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 
 #include "framework/data/token_format.h"
@@ -68,6 +69,15 @@ int64_t first_outside(TokenType type, const char* ids, int64_t begin, int64_t en
   });
 }
 
+// Of these sorted files: the held-out part of one that is among them (`keel tokenize --valid`).
+bool is_held_out_part(const std::string& file, const std::vector<std::string>& files) {
+  for (const std::string_view ending : {".bin", ".npy"}) {
+    const std::string whole = without(file, "-valid" + std::string(ending));
+    if (whole != file) return std::ranges::binary_search(files, whole + std::string(ending));
+  }
+  return false;
+}
+
 uint64_t hash_bytes(uint64_t hash, const char* bytes, int64_t count) {  // FNV-1a
   for (int64_t i = 0; i < count; ++i) hash = (hash ^ uint8_t(bytes[i])) * 0x100000001b3u;
   return hash;
@@ -114,7 +124,10 @@ std::vector<std::string> matching_files(const std::string& path) {
     for (const char* name : std::span(found.gl_pathv, found.gl_pathc))
       if (std::string_view(name).ends_with(".bin") || std::string_view(name).ends_with(".npy")) files.push_back(name);
   std::sort(files.begin(), files.end());  // in any locale alike
-  return files;
+  std::vector<std::string> kept;
+  std::ranges::copy_if(files, std::back_inserter(kept),
+                       [&](const std::string& file) { return !is_held_out_part(file, files); });
+  return kept;
 }
 
 TokenFile::TokenFile(const std::string& path, std::optional<TokenType> type) : tokens_file_(find_tokens(path)) {

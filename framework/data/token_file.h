@@ -31,8 +31,8 @@ TokenType smallest_type(int64_t vocabulary);
 // ids have none, whatever lies beside them.
 std::optional<TokenNotes> notes_of(const std::string& path);
 
-// The files that a pattern such as data/shard_*.bin names, in order: those of its matches that end in .bin or .npy.
-// `path` itself where it is no pattern.
+// The files that a pattern such as data/shard_*.bin names, in order: those of its matches that end in .bin or .npy, but
+// no X-valid.bin beside X.bin, which is held-out text of `keel tokenize`. `path` itself where it is no pattern.
 std::vector<std::string> matching_files(const std::string& path);
 
 class TokenFile {

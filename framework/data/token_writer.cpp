@@ -138,12 +138,12 @@ void TokenWriter::withdraw_older() const {
 void TokenWriter::commit() {
   require(prepared_, "{}: commit() before prepare()", prefix_);
   withdraw_older();  // it must never lie beside the new tokens
-  tokens_file_.file.commit();
   std::error_code absent;
-  if (notes_file_)
+  if (notes_file_)  // before the tokens: a kill leaves none that do not say whose they are
     notes_file_->commit();
   else
     std::filesystem::remove(prefix_ + ".json", absent);
+  tokens_file_.file.commit();
   index_file_.file.commit();
 }
 

@@ -30,7 +30,7 @@ class TokenWriter {
   void prepare(std::optional<TokenNotes> notes = std::nullopt);
   // An older pair is no longer read: its index goes. Before a tokenizer is replaced that it needs.
   void withdraw_older() const;
-  // Renames what is prepared, in place of an older pair and its notes, the index last.
+  // Renames what is prepared, in place of an older pair and its notes: the notes first, the index last.
   void commit();
   void finish() {
     prepare();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/utf8.h"
 #include "framework/io/files.h"
 
 namespace keel::io {
@@ -21,6 +22,9 @@ ForeignJson parse_foreign_json(std::string_view text, const std::string& what) {
     return true;
   };
   ForeignJson json = ForeignJson::parse(text, on_event, false);
+  if (const int64_t invalid = json.is_discarded() ? count_invalid_bytes(text) : 0; invalid > 0)
+    throw input_error("{} is not JSON: {} of its bytes are not UTF-8, from byte {} on", what, invalid,
+                      valid_prefix_bytes(text));
   if (json.is_discarded()) throw input_error("{} is not JSON", what);
   if (!json.is_object()) throw input_error("{} is not a JSON object", what);
   return json;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "framework/base/clock.h"
 #include "framework/ops/cross_entropy.h"
@@ -15,13 +16,18 @@ BatchSizes one_micro_step(BatchSizes sizes) {
   return sizes;
 }
 
-// By source; none where one has no notes, or what they name is not there.
-std::vector<data::TextBytes> text_bytes_of(const data::Dataset& dataset) {
-  std::vector<data::TextBytes> sources;
+// By source; none where one has no notes, or what they name is not there. Shards, of which there may be thousands, have
+// the same tokenizer, often a copy beside each.
+std::vector<std::shared_ptr<const data::TextBytes>> text_bytes_of(const data::Dataset& dataset) {
+  std::vector<std::shared_ptr<const data::TextBytes>> sources;
+  std::map<std::string, std::shared_ptr<const data::TextBytes>> known;
   try {
     for (const data::TokenFile& file : dataset.files()) {
       if (!file.notes()) return {};
-      sources.emplace_back(*data::tokenizer_of(*file.notes()));
+      const data::TokenNotes& notes = *file.notes();
+      auto& bytes = known[notes.model_crc32c ? std::to_string(*notes.model_crc32c) : notes.model_path()];
+      if (!bytes) bytes = std::make_shared<data::TextBytes>(*data::tokenizer_of(notes));
+      sources.push_back(bytes);
     }
   } catch (const Error&) {  // files of token ids are enough to evaluate on
     return {};
@@ -87,7 +93,7 @@ double Evaluation::target_bytes() const {
   for (size_t row = 0; row < rows_.size(); ++row) {
     if (rows_[row].source < 0) continue;
     const auto of_row = [&](const ConstTensor& ids) { return std::span(ids.as<int32_t>() + row * length, length); };
-    bytes += double(text_bytes_[size_t(rows_[row].source)].of_targets(of_row(tokens), of_row(targets)));
+    bytes += double(text_bytes_[size_t(rows_[row].source)]->of_targets(of_row(tokens), of_row(targets)));
   }
   return bytes;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "framework/data/text_bytes.h"
@@ -31,7 +32,8 @@ class Evaluation {
  private:
   double target_bytes() const;
 
-  std::vector<data::TextBytes> text_bytes_;  // by source, or none
+  std::vector<std::shared_ptr<const data::TextBytes>>
+      text_bytes_;  // by source, or none; shared where they are the same
   data::ValidationOrder order_;
   StepBatches batches_;
   OwnedTensor sums_;  // ops::CrossEntropySums

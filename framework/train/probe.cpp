@@ -14,7 +14,9 @@ Probe make_probe(const data::Dataset& dataset, int64_t length, bool document_mas
   probe.tokens.resize(size_t(length));
   probe.targets.resize(size_t(length));
   std::vector<int32_t> positions(document_mask ? size_t(length) : 0);
-  const data::SampleId first{.source = 0};
+  const auto has_sample = [](const data::TokenFile& file) { return file.tokens() > 1; };
+  const auto source = std::ranges::find_if(dataset.files(), has_sample) - dataset.files().begin();
+  const data::SampleId first{.source = int(source)};
   dataset.fill(std::span(&first, 1), {probe.tokens, probe.targets, positions});
   probe.tokens.resize(size_t(std::min(length, kTokens)));
   probe.targets.resize(probe.tokens.size());

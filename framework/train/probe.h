@@ -13,7 +13,7 @@ struct Probe {
   bool empty() const { return tokens.empty(); }
 };
 
-// The first tokens of the first training sample; no loss yet.
+// The first tokens of the first source that has any to predict; no loss yet.
 Probe make_probe(const data::Dataset& dataset, int64_t length, bool document_mask);
 // With the model as it is: its weights are published and packed. Collective over the tensor axis; the same on all
 // ranks.

@@ -3,9 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 namespace keel::train {
 namespace {
+
+// Whose text it was: [source, sample of it], as telemetry's largest_logit_place has them.
+io::Json first_samples(const StepReport& report) {
+  constexpr size_t kMost = 64;
+  io::Json samples = io::Json::array();
+  for (const data::SampleId& id : std::span(report.samples).first(std::min(kMost, report.samples.size())))
+    samples.push_back({id.source, id.sample});
+  return samples;
+}
 
 io::Json fields_of(const StepReport& report, const Trouble& trouble) {
   io::Json fields = {{"step", report.step},    {"signal", trouble.signal}, {"reason", trouble.reason},
@@ -18,7 +28,8 @@ io::Json fields_of(const StepReport& report, const Trouble& trouble) {
                  {"lr", report.lr},
                  {"updated", report.updated},
                  {"first_sample", report.first_sample},
-                 {"end_sample", report.end_sample}});
+                 {"end_sample", report.end_sample},
+                 {"samples", first_samples(report)}});
   return fields;
 }
 

@@ -1,5 +1,5 @@
 // Watches for steps in trouble (signals.h) and says what is done about them, rung by rung (ladder.h). Each rung is an
-// event with the step, its samples, and the value, mean and threshold behind it.
+// event with the step, its samples (of a large batch the first 64), and the value, mean and threshold behind it.
 #pragma once
 
 #include "framework/train/hook.h"

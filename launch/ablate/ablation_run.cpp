@@ -166,7 +166,8 @@ std::optional<lab::CellResult> AblationRun::train(comm::World& group, size_t ind
 
 double AblationRun::bigram_loss(comm::World& group, const FullConfig& config) {
   const int64_t sequences = config.run.eval.sequences.value_or(0);
-  const std::string key = config::print(config::to_node(config.run.data)) + std::to_string(sequences);
+  const std::string key =
+      fmt::format("{}{} {}", config::print(config::to_node(config.run.data)), sequences, config.model.vocab.value());
   const auto known = bigram_losses_.find(key);
   if (known != bigram_losses_.end()) return known->second;
   double loss = 0;

@@ -93,8 +93,8 @@ int run(const Arguments& arguments) {
     return 0;
   }
   GpuReport report(arguments.out, arguments.limit_seconds);
-  if (!arguments.tests.empty()) report.add_tests(arguments.tests);
   report.write();
+  if (!arguments.tests.empty()) report.add_tests(arguments.tests);
   report.part("GPU", [&] {
     const Gpu gpu = usable_gpu();
     report.values.update({{"gpu", gpu.name},

@@ -60,6 +60,10 @@ GpuReport::GpuReport(std::string path, double limit_seconds) : path_(std::move(p
 }
 
 void GpuReport::add_tests(const std::string& folder) {
+  work_on("results of the tests", [&] { read_tests(folder); });
+}
+
+void GpuReport::read_tests(const std::string& folder) {
   std::ifstream results(folder + "/results"), left_out(folder + "/left_out");
   std::string name;
   int code = 0;
@@ -81,6 +85,10 @@ void GpuReport::part(const std::string& name, const std::function<void()>& work)
     values["left_out"].push_back(name);
     return write();
   }
+  work_on(name, work);
+}
+
+void GpuReport::work_on(const std::string& name, const std::function<void()>& work) {
   values["at"] = name;
   write();
   Stopwatch watch;

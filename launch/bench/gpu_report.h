@@ -16,7 +16,7 @@ class GpuReport {
   GpuReport(std::string path, double limit_seconds);
 
   // The results of tests that gpu-check.sh ran: `folder` holds `results` (lines "name exit-code seconds"), `left_out`
-  // (names) and, of each test, NAME.log and GoogleTest's NAME.json.
+  // (names) and, of each test, NAME.log and GoogleTest's NAME.json. A part that is never too late.
   void add_tests(const std::string& folder);
   // Does the work, unless it is too late; what it throws is an error of the report. While it works, "at" names it.
   void part(const std::string& name, const std::function<void()>& work);
@@ -28,6 +28,9 @@ class GpuReport {
   nlohmann::json values = nlohmann::json::object();
 
  private:
+  void work_on(const std::string& name, const std::function<void()>& work);
+  void read_tests(const std::string& folder);
+
   std::string path_;
   double limit_seconds_;
   Clock::time_point begin_ = Clock::now();

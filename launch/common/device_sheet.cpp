@@ -60,7 +60,8 @@ const DeviceSheet* known_gpu(const std::string& product) {
       words.insert(std::exchange(word, ""));
     }
   }
-  if (words.contains("pcie") || words.contains("nvl")) return nullptr;  // of lower rates
+  for (const char* lower : {"pcie", "nvl", "mig"})  // forms of lower rates, and a part of a GPU
+    if (words.contains(lower)) return nullptr;
   for (const DeviceSheet& gpu : kGpus)
     if (words.contains(gpu.name)) return &gpu;
   return nullptr;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <sstream>
 
 #include "framework/base/error.h"
@@ -10,9 +11,11 @@ namespace keel {
 namespace {
 
 bool runs_on(const std::string& architecture, int capability) {
-  size_t digits = 0;
-  const int made_for = std::stoi(architecture, &digits);
-  return digits == architecture.size() ? made_for <= capability : made_for == capability;
+  int made_for = 0;
+  const char* end = architecture.data() + architecture.size();
+  const auto [rest, failure] = std::from_chars(architecture.data(), end, made_for);
+  if (failure != std::errc()) return true;  // CMake's "native", "all" and "all-major": the driver knows
+  return rest == end ? made_for <= capability : made_for == capability;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace keel {
 
 // An input error, with the bundle to make instead, where `compiler` (KEEL_CUDA_COMPILER: "nvcc 13.0.88 for 80;90a") has
 // made no kernels for the GPU. A plain number also runs on what came later, by its PTX; one with a letter, on its own
-// capability only.
+// capability only. Words such as "native" are taken to run.
 void require_kernels_for(const Gpu& gpu, const std::string& compiler);
 
 }  // namespace keel

@@ -116,9 +116,11 @@ config::Layout layout_for(const FullConfig& config, int64_t ranks) {
 }
 
 std::optional<data::TokenNotes> training_notes(const config::RunConfig& run) {
-  for (const config::DataSource& source : run.data.train)
-    for (const std::string& path : data::matching_files(source.path))
-      if (auto notes = data::notes_of(path)) return notes;
+  for (const config::DataSource& source : run.data.train) {
+    const std::vector<std::string> files = data::matching_files(source.path);
+    if (files.empty()) continue;
+    if (auto notes = data::notes_of(files[0])) return notes;  // a pattern's files are of one making, and may be many
+  }
   return std::nullopt;
 }
 

@@ -37,7 +37,7 @@ FullConfig with_fallback(const FullConfig& config, int64_t taken);
 // divide.
 config::Layout layout_for(const FullConfig& config, int64_t ranks);
 
-// Of the first training file that has notes and is there.
+// Of the first source whose first file has notes and is there.
 std::optional<data::TokenNotes> training_notes(const config::RunConfig& run);
 
 data::Dataset open_training_data(const FullConfig& config);

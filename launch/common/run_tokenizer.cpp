@@ -29,8 +29,9 @@ TokenizerPlace find_tokenizer(const FullConfig& config, const std::string& check
     if (const int64_t found = data::tokenizer_crc32c(place.path); found != *trained)
       throw input_error(
           "{}: not the tokenizer that the model was trained with (its CRC32C is {}, data.tokenizer_crc32c of {} {}): "
-          "give that one with data.tokenizer=FILE, or take this one with data.tokenizer_crc32c=null",
-          place.path, found, checkpoint, *trained);
+          "give that one with data.tokenizer=FILE{}",
+          place.path, found, checkpoint, *trained,
+          place.notes ? "" : ", or take this one with data.tokenizer_crc32c=null");
   return place;
 }
 

@@ -14,10 +14,11 @@ namespace {
 void check_finite(std::span<const float> logits) {
   const auto bad = std::ranges::find_if(logits, [](float logit) { return !std::isfinite(logit); });
   if (bad == logits.end()) return;
-  throw Error(ErrorKind::internal,
-              fmt::format("the model gives id {} a logit of {}: its weights have diverged or overflow; take an earlier "
-                          "checkpoint, or precision=fp32",
-                          bad - logits.begin(), *bad));
+  throw LogitsNotFinite(
+      ErrorKind::internal,
+      fmt::format("the model gives id {} a logit of {}: its weights have diverged or overflow; take an earlier "
+                  "checkpoint, or precision=fp32",
+                  bad - logits.begin(), *bad));
 }
 
 // The next token's logits over the first `known` ids, the same on every rank.

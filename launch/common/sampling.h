@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "framework/base/error.h"
 #include "framework/data/tokenizer.h"
 #include "models/decoder/decoder.h"
 
@@ -17,8 +18,14 @@ struct Sampling {
   uint64_t seed = 1;
 };
 
+// What no next token can be drawn from.
+class LogitsNotFinite : public Error {
+ public:
+  using Error::Error;
+};
+
 // The id of the token at `place`, drawn from softmax(logits / temperature) over the `top` largest logits: a function of
-// the seed and the place. Equal logits come in the order of their ids. Errors: a logit that is not finite.
+// the seed and the place. Equal logits come in the order of their ids. Errors: LogitsNotFinite.
 int32_t draw(std::span<const float> logits, const Sampling& sampling, int64_t place);
 
 // A model whose tensor group works together; everything outlives this.

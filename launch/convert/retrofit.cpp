@@ -1,6 +1,7 @@
 #include "launch/convert/retrofit.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "checkpoints/resume.h"
 #include "framework/base/log.h"
@@ -125,6 +126,9 @@ void retrofit(const RetrofitOptions& options, comm::World& world) {
   target.run.config = retrofitted_config(stored_config(world, options.from), options.to).text();
   forget_detectors(target.run, options.from);
   const double loss_before = loss_of(source, text);
+  if (!std::isfinite(loss_before))
+    throw input_error("{}: its held-out loss is {}: its weights have diverged; take an earlier checkpoint",
+                      options.from, loss_before);
   double divergence = 0;
   if (options.calibrate) {
     const auto gains = calibrate(source, text, options.sequences);

@@ -1,5 +1,6 @@
 #include "launch/train/prepared_run.h"
 
+#include <filesystem>
 #include <map>
 #include <tuple>
 
@@ -32,6 +33,23 @@ config::Layout checked_layout(const FullConfig& config, comm::World& world) {
       "ranks {} on {} and {} on {} are of one tensor group: start as many ranks a host as groups of {} fill, or set "
       "parallel.tensor_across_hosts=true",
       leader, here, away, there, layout.tensor);
+}
+
+// What is trained on measures nothing. By whatever name: links lead to one file.
+void check_held_out(const data::Dataset& training, const data::Dataset& held_out) {
+  const auto place_of = [](const data::TokenFile& file) {
+    std::error_code failure;
+    const std::filesystem::path place = std::filesystem::canonical(file.path(), failure);
+    return failure ? std::filesystem::path(file.path()) : place;
+  };
+  std::map<std::filesystem::path, std::string> trained;
+  for (const data::TokenFile& file : training.files()) trained[place_of(file)] = file.path();
+  for (const data::TokenFile& file : held_out.files())
+    if (const auto same = trained.find(place_of(file)); same != trained.end())
+      throw input_error(
+          "{}: both data.train ({}) and data.valid name it: hold out text with `keel tokenize --valid`, or set "
+          "data.valid=null",
+          file.path(), same->second);
 }
 
 // In pieces that the slowest disk reads within the usual time limit, and the ranks meet after each: one that does not
@@ -72,12 +90,18 @@ PreparedRun::PreparedRun(comm::World& world, FullConfig full_config, bool verify
       decoder(config.model),
       training_data(open_training_data(config)),
       order(training_data.training_order(uint64_t(config.run.seed))),
+      data_fingerprint(training_data.fingerprint_text(uint64_t(config.run.seed))),
       mesh(world.all(), int(layout.tensor)),
       group(mesh.tensor()),
       sizes(batch_sizes(config, layout)),
       speaker(world.rank() == 0) {
   training_data.check_batch(config.run.batch.sequences);
-  if (config.run.data.valid) validation_data.emplace(open_validation_data(config));
+  comm::require_same(world.all(), "training data", data_fingerprint);
+  if (config.run.data.valid) {
+    validation_data.emplace(open_validation_data(config));
+    check_held_out(training_data, *validation_data);
+    comm::require_same(world.all(), "held-out data", validation_data->fingerprint_text(uint64_t(config.run.seed)));
+  }
   if (!config.run.data.verify || !verify_data) return;
   verify_ids(training_data, world);
   if (validation_data) verify_ids(*validation_data, world);

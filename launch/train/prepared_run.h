@@ -37,6 +37,7 @@ struct PreparedRun {
   data::Dataset training_data;
   std::optional<data::Dataset> validation_data;
   data::SampleOrder order;
+  std::string data_fingerprint;  // of the training data
   parallel::Mesh mesh;
   parallel::TensorParallel group;
   train::BatchSizes sizes;

@@ -17,7 +17,13 @@ train::Verdict SampleHook::after_step(const train::StepReport& report, const tra
   // A model whose loss is not finite has no next token to draw.
   if (!evaluation_.loss() || !std::isfinite(*evaluation_.loss())) return {};
   for (const std::string& prompt : options_.prompts) {
-    const std::string text = write_on(writer_, prompt, {.tokens = options_.tokens, .seed = options_.seed});
+    std::string text;
+    try {
+      text = write_on(writer_, prompt, {.tokens = options_.tokens, .seed = options_.seed});
+    } catch (const LogitsNotFinite& error) {  // on all ranks alike; whether the run is in trouble is for others to say
+      log::warning("step {}: no text after '{}': {}", report.step, prompt, error.what());
+      continue;
+    }
     std::string line = prompt + text;
     std::ranges::replace_if(
         line, [](unsigned char c) { return c < ' '; }, ' ');

@@ -121,7 +121,7 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
           .before_save = [&files] { files.flush(); },
           .config = prepared_.config.text(),
           .environment = prepared_.environment,
-          .data_fingerprint = prepared_.training_data.fingerprint_text(uint64_t(prepared_.config.run.seed)),
+          .data_fingerprint = prepared_.data_fingerprint,
           .qk_norm = models::qk_norm_text(prepared_.config.model),
           .probe_tolerance = [this](const std::string& stored) { return probe_tolerance(stored, prepared_.config); },
           .compare_configs = [this](const std::string& stored) { return changes_since(stored, prepared_.config); },

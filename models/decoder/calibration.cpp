@@ -215,6 +215,7 @@ CalibratedGains QkCalibration::gains() const {
   for (double rms : k_rms) out.k.insert(out.k.end(), size_t(d_), rms > 0 ? float(rms) : 1);
   for (int64_t h = 0; h < heads_; ++h) {
     const Head& head = sums_[size_t(h)];
+    require(!head.best.empty(), "head {}: no pass of its calibration gave a finite divergence", h);
     const double q_rms = std::sqrt(head.q_squares / double(rows_)), k_of_head = k_rms[size_t(h / (heads_ / kv_heads_))];
     double mean = 0;
     for (double value : head.best) mean += value / double(units_);

@@ -63,6 +63,29 @@ def check_bundle(script, compiler_needs_glibc, program):
         return run.returncode, run.stdout + run.stderr
 
 
+def check_endings(script):
+    """An earlier report is not taken for this one's, and a build without tests is named."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = pathlib.Path(folder, "build")
+        for part in ("tests/framework/ops", "tests/framework/tensor", "tests/cuda", "launch"):
+            (build / part).mkdir(parents=True)
+        dies = build / "launch/gpu_check"
+        dies.write_text("#!/bin/sh\n[ $1 = --help ] || [ $1 = --look ] || kill -SEGV $$\n")
+        dies.chmod(0o755)
+        report = pathlib.Path(folder, "report.json")
+        report.write_text('{\n  "errors": {}\n}\n')
+        command = [script, "--build", build, "--out", report]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        require(run.returncode == 2 and "has no device tests: build the target" in run.stderr, "a build without tests",
+                run.returncode, run.stderr)
+        test = build / "tests/framework/ops/test_ops_a"
+        test.write_text("#!/bin/sh\n")
+        test.chmod(0o755)
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        require(run.returncode == 1 and "before " + str(report) + " was written" in run.stderr and not report.exists(),
+                "a report of an earlier start", run.returncode, run.stderr)
+
+
 def require(condition, what, *shown):
     if not condition:
         sys.exit("\n".join([f"gpu_check_test: {what}", *map(str, shown)]))
@@ -111,7 +134,7 @@ def main(script, program):
 
     code, output, report, _ = check(script, program, {"good": passing}, environment=[("KEEL_CUDA_HOST_DEVICES", "0")])
     require(code == 2 and "no GPU is visible" in output and not report, "without a GPU", code, output)
-
+    check_endings(script)
 
     # A bundle takes its own libstdc++ where the host's C library is new enough, and says where it cannot start.
     shows = "#!/bin/sh\n[ $1 != --look ] || { echo in $LD_LIBRARY_PATH; exit 1; }\n"

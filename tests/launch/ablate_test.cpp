@@ -216,6 +216,17 @@ TEST_F(Ablate, LostCellsEndEarlyWhereAsked) {
   EXPECT_EQ(column("stop_true", "steps").at("none-lr1e-7-seed1"), "150") << "the second half begins after step 100";
 }
 
+// What a bigram reaches depends on how many ids there are.
+TEST_F(Ablate, ArmsOfOtherVocabulariesHaveBigramsOfTheirOwn) {
+  const Ended ended = keel(
+      "ablate study.yaml train.steps=6 ablate.seeds=[1] 'ablate.axes={optimizer.lr: [1e-2]}' "
+      "'ablate.arms={none: {}, again: {train.z_loss: 1e-4}, wide: {model.vocab: 5000}}'");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  auto bigrams = column("study", "bigram_loss");
+  EXPECT_EQ(bigrams.at("again-lr1e-2-seed1"), bigrams.at("none-lr1e-2-seed1"));
+  EXPECT_NE(bigrams.at("wide-lr1e-2-seed1"), bigrams.at("none-lr1e-2-seed1"));
+}
+
 // Killed at ten moments anywhere in its life, then left alone: the table of an undisturbed one, byte for byte.
 TEST_F(Ablate, KilledTenTimesIsUndisturbed) {
   const std::string common = "ablate study.yaml train.steps=12 eval.every=4 checkpoint.every=3 checkpoint.final=false ";

@@ -22,6 +22,8 @@ TEST(GpuArchitectures, APlainNumberRunsOnWhatCameLaterOneWithALetterOnItsOwnOnly
   EXPECT_EQ(refusal(9, 0, "nvcc 13.0.88 for 90a"), "");
   EXPECT_EQ(refusal(8, 9, "nvcc 13.0.88 for 80"), "");
   EXPECT_EQ(refusal(12, 0, "nvcc 13.0.88 for 90a;100"), "");
+  for (const char* words : {"native", "all", "all-major"})
+    EXPECT_EQ(refusal(9, 0, std::string("nvcc 13.0.88 for ") + words), "");
   EXPECT_EQ(refusal(8, 0, "executed on the CPU by tests/support/cuda_host"), "");
   EXPECT_THAT(refusal(8, 0, "nvcc 13.0.88 for 90a;100"), ::testing::HasSubstr("gpu-bundle.sh 80 "));
   EXPECT_THAT(refusal(10, 0, "nvcc 13.0.88 for 90a"), ::testing::HasSubstr("kernels for 90a only"));
@@ -37,7 +39,8 @@ TEST(DeviceSheets, AreFoundByWholeWords) {
     ASSERT_TRUE(known_gpu(product)) << product;
     EXPECT_EQ(known_gpu(product)->name, name);
   }
-  for (const char* product : {"NVIDIA GB200", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA RTX A1000"})
+  for (const char* product :
+       {"NVIDIA GB200", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA RTX A1000", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"})
     EXPECT_FALSE(known_gpu(product)) << product;
 }
 

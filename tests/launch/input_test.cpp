@@ -79,6 +79,35 @@ TEST_F(Input, RanksWithDifferentBuilds) {
   EXPECT_THAT(ended.ours[0], HasSubstr("the program (keel --version) differs between ranks: rank 2"));
 }
 
+// Each rank looks for the files of a pattern itself: disks of hosts may differ.
+TEST_F(Input, RanksWithDifferentData) {
+  for (const char* name : {"a/s_0", "a/s_1", "b/s_0", "b/s_1", "b/s_2", "a/v_0", "b/v_0", "c/s_0", "c/s_1", "c/v_0"}) {
+    std::filesystem::create_directories((directory_ / name).parent_path());
+    write_tokens(name, 257, std::vector<int32_t>(1000, name[0] == 'c' && name[2] == 'v' ? 7 : 5));
+  }
+  const auto refused_between = [&](const std::string& other, const std::string& words) {
+    const std::string command = fmt::format(
+        "{} train ../run.yaml model.vocab=257 data.train=s_*.bin data.valid=v_*.bin data.verify=false", KEEL_PROGRAM);
+    const Ended ended = run_command(fmt::format(
+        "cd {} && env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} --oversubscribe --bind-to none "
+        "-n 1 -wdir {} {} : -n 1 -wdir {} {}",
+        directory_.string(), MPIRUN, (directory_ / "a").string(), command, (directory_ / other).string(), command));
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    ASSERT_EQ(errors_of(ended).size(), 1u) << ended.output;
+    EXPECT_THAT(errors_of(ended)[0], HasSubstr(words));
+  };
+  refused_between("b", "training data differs between ranks: rank 1 does not have what rank 0 has");
+  refused_between("c", "held-out data differs between ranks: rank 1 does not have what rank 0 has");
+}
+
+// Under another name, too.
+TEST_F(Input, HeldOutDataThatIsTrainedOn) {
+  std::filesystem::create_symlink("corpus.bin", directory_ / "link.bin");
+  std::filesystem::create_symlink("corpus.idx", directory_ / "link.idx");
+  refused("train run.yaml data.valid=corpus", {"corpus.bin: both data.train (corpus.bin) and data.valid name it"});
+  refused("train run.yaml 'data.train=[corpus-valid, corpus]' data.valid=link", {"link.bin: both data.train (corpus"});
+}
+
 TEST_F(Input, Data) {
   refused("train run.yaml data.train=nowhere", {"nowhere"});
   refused("train run.yaml model.vocab=100", {"257", "100"});

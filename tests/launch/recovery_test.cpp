@@ -65,6 +65,11 @@ TEST_F(Recovery, PoisonedDataIsLeftOutAndTheRunIsAsGoodAsAClearOne) {
   EXPECT_THAT(rolled_back[0]["to"].get<std::string>(), HasSubstr("step-00000040.h5"));
   const io::Json skip = events("poisoned", "skip")[0];
   EXPECT_EQ(skip["step"], 60);
+  const auto order =
+      data::Dataset({{(directory_ / "corpus").string()}}, {.T = kLength, .vocabulary = 257}).training_order(1);
+  ASSERT_EQ(skip["samples"].size(), size_t(kSequences));
+  for (int64_t i = 0; i < kSequences; ++i)
+    EXPECT_EQ(skip["samples"][size_t(i)], io::Json({0, order(59 * kSequences + i).sample}));
   EXPECT_EQ(skip["signal"], "loss");
   EXPECT_GT(skip["value"].get<double>(), skip["threshold"].get<double>());
   EXPECT_GT(skip["threshold"].get<double>(), skip["mean"].get<double>());

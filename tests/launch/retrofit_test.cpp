@@ -102,6 +102,17 @@ TEST_F(Retrofit, OnSeveralRanks) {
   EXPECT_THAT(odd.output, HasSubstr("4 ranks do not divide into tensor groups of 3"));
 }
 
+// The first update leaves weights whose products overflow.
+TEST_F(Retrofit, RefusesAModelThatHasDiverged) {
+  succeed(
+      "train run.yaml name=base model.attention.qk_norm.kind=none train.steps=1 data.valid=null optimizer.lr=2e19 "
+      "schedule.warmup_steps=0 optimizer.clip_norm=null");
+  const Ended ended = keel("convert --retrofit qk_norm=rms --data corpus-valid " + checkpoint("base", 1) + " out.h5");
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  EXPECT_THAT(ended.output,
+              ::testing::ContainsRegex("its held-out loss is -?nan: its weights have diverged; take an earlier"));
+}
+
 TEST_F(Retrofit, LeavesGainsAsTheyBeginWhereAsked) {
   succeed(std::string(kBaseline) + "train.steps=10");
   const Ended ended =

@@ -67,7 +67,7 @@ TEST(Sampling, LogitsThatAreNotFiniteAreRefused) {
     std::string message;
     try {
       draw(logits, {}, 0);
-    } catch (const Error& error) {
+    } catch (const LogitsNotFinite& error) {
       message = error.what();
     }
     EXPECT_THAT(message, HasSubstr(fmt::format("id 2 a logit of {}", bad)));

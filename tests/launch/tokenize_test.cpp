@@ -20,6 +20,7 @@ class Tokenize : public RunFixture {
     const Ended ended = keel(arguments);
     EXPECT_EQ(ended.code, 2) << arguments << "\n" << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(words)) << arguments;
+    output_ = ended.output;
   }
   int64_t documents(const std::string& prefix) { return data::TokenFile(directory_ / prefix).documents(); }
   // Text of its own for each seed.
@@ -87,6 +88,10 @@ TEST_F(Tokenize, ModelsKnowTheirTokenizer) {
   refused("train run.yaml data.train=sp", "sp.json and corpus-valid.json: their tokens are of different tokenizers");
   works("tokenize two.txt --out sp --sentencepiece 330 --valid 0.1");
   refused(generate, "sp.model: not the tokenizer that the model was trained with");
+  EXPECT_THAT(output_, ::testing::Not(HasSubstr("data.tokenizer_crc32c=null"))) << "the notes say it again";
+  std::filesystem::copy_file(directory_ / "sp.model", directory_ / "other.model");
+  refused(generate + " data.tokenizer=other.model", "or take this one with data.tokenizer_crc32c=null");
+  works(generate + " data.tokenizer=other.model data.tokenizer_crc32c=null");
   refused(eval, "sp-valid.json: its tokens are of another tokenizer than the model's");
 }
 
@@ -96,7 +101,10 @@ TEST_F(Tokenize, ShardsAreOneSet) {
   EXPECT_THAT(output_, HasSubstr("corpus: "));
   EXPECT_THAT(output_, HasSubstr("corpus-valid: "));
   EXPECT_THAT(output_, HasSubstr("samples of 32 tokens, "));
-  works("train run.yaml 'data.train=corpus*.bin' name=pattern train.steps=6 data.valid=null");
+  for (const char* ending : {".bin", ".idx", ".json"})  // corpus-valid beside corpus would be left out
+    for (const auto& [from, to] : {std::pair("corpus-valid", "shard-0"), {"corpus", "shard-1"}})
+      std::filesystem::copy_file(directory_ / (from + std::string(ending)), directory_ / (to + std::string(ending)));
+  works("train run.yaml 'data.train=shard-*.bin' name=pattern train.steps=6 data.valid=null");
   EXPECT_EQ(metric("pattern", "loss"), metric("two", "loss"));
   refused("train run.yaml 'data.train=nothing*.bin' name=none", "nothing*.bin: no token file (.bin or .npy) matches");
   refused("train run.yaml 'data.train=[{path: corpus, weight: 2}, corpus-valid]' name=none data.valid=null",

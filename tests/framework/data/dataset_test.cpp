@@ -231,6 +231,19 @@ TEST(Dataset, ShardsAreOneSet) {
               HasSubstr("none_*: no token file"));
 }
 
+// What `keel tokenize --valid` holds out of a shard lies beside it.
+TEST(Dataset, APatternTakesNoHeldOutPartOfItsFiles) {
+  TemporaryFolder folder;
+  for (const char* name : {"s_0", "s_0-valid", "s_1-valid", "s_2", "s-valid-0"})
+    write_pair(folder / name, {counting(50)});
+  for (const char* name : {"n.npy", "n-valid.npy", "n-valid.bin"}) write_bytes(folder / name, "");
+  EXPECT_THAT(matching_files(folder / "s*.bin"),
+              ElementsAre(folder / "s-valid-0.bin", folder / "s_0.bin", folder / "s_1-valid.bin", folder / "s_2.bin"));
+  EXPECT_THAT(matching_files(folder / "s_?-valid.bin"),
+              ElementsAre(folder / "s_0-valid.bin", folder / "s_1-valid.bin"));
+  EXPECT_THAT(matching_files(folder / "n*"), ElementsAre(folder / "n-valid.bin", folder / "n.npy"));
+}
+
 // Ids alone, without header and index: their type is given, and the id that ends each document; the mask is that of the
 // pair.
 TEST(Dataset, BareIdsHaveTheTypeAndTheDocumentsThatAreGiven) {
@@ -285,6 +298,19 @@ TEST(Dataset, SourcesHaveOneTokenizer) {
   EXPECT_EQ(error(other), "");
   other.model_crc32c = 2;
   EXPECT_THAT(error(other), AllOf(HasSubstr(folder / "x.json and " + (folder / "y.json")), HasSubstr("CRC32C")));
+  // Nor behind a file whose older notes do not say which one made it.
+  for (const char* name : {"y", "z"}) std::filesystem::remove(folder / std::string(name) + ".json");
+  write_pair(folder / "z", {counting(50)});
+  write_bytes(folder / "z.json", notes_text(other));
+  TokenNotes older = notes;
+  older.model_crc32c.reset();
+  write_bytes(folder / "y.json", notes_text(older));
+  const std::vector<Source> three = {{folder / "y"}, {folder / "x"}, {folder / "z"}};
+  EXPECT_THAT(input_error_of([&] {
+                Dataset(three, {4, 1000, {}});
+              }),
+              AllOf(HasSubstr(folder / "x.json and " + (folder / "z.json")), HasSubstr("CRC32C")));
+  EXPECT_EQ(Dataset({three[0], three[1]}, {4, 1000, {}}).notes()->path, folder / "x.json");
   other = notes;
   other.tokenizer = "byte_level_bpe";
   EXPECT_THAT(error(other), HasSubstr("kind sentencepiece and byte_level_bpe"));

@@ -133,6 +133,29 @@ TEST(Documents, SayWhichLineIsNoJsonOfTheKey) {
   EXPECT_THAT(error("[1]"), HasSubstr("x.jsonl:1 is not a JSON object"));
 }
 
+// What is no JSON Lines would else be read into memory whole, whatever its size.
+TEST(Documents, NameLinesThatAreTooLongAndBytesThatAreNoText) {
+  TemporaryFolder folder;
+  const auto error = [&](const std::string& text) {
+    write_bytes(folder / "x.jsonl", text);
+    return input_error_of([&] {
+      DocumentReader reader({folder / "x.jsonl"}, DocumentRule::jsonl, 100, "text", 3 << 20);
+      for (TextPiece piece; reader.next(piece);) {
+      }
+      EXPECT_EQ(reader.bytes(), int64_t(text.size()));
+    });
+  };
+  const auto of_bytes = [](size_t bytes) { return "{\"text\": \"" + std::string(bytes - 12, 'a') + "\"}"; };
+  const std::string good = of_bytes(20) + "\n";
+  EXPECT_EQ(error(good + of_bytes(3 << 20) + "\n" + of_bytes(3 << 20)), "");
+  EXPECT_THAT(error(good + of_bytes((3 << 20) + 1) + "\n" + good), HasSubstr("x.jsonl:2: a line of more than 3145728"));
+  EXPECT_THAT(error(of_bytes((3 << 20) + 1)), HasSubstr("the file seems to be no JSON Lines"));
+  EXPECT_THAT(error(" [" + of_bytes(9 << 20) + "]"), HasSubstr("x.jsonl:1: a line of more than 3145728 bytes: the file "
+                                                               "seems to be one JSON array"));
+  EXPECT_THAT(error(good + "{\"text\": \"caf\xe9\"}\n"),
+              HasSubstr("x.jsonl:2 is not JSON: 1 of its bytes are not UTF-8, from byte 13 on"));
+}
+
 TEST(Documents, RefuseCompressedText) {
   TemporaryFolder folder;
   const std::pair<std::string, std::string> files[] = {

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <vector>
 
 #include "framework/data/mapped_file.h"
 #include "tests/framework/data/temporary_folder.h"
@@ -29,6 +30,23 @@ TEST(MappedRangesDeathTest, AFileCutShortWhileItIsReadIsNamed) {
     if (whole.at<char>(kBytes - 1) == 'x') std::exit(cut.at<char>(kBytes - 1));
   };
   EXPECT_EXIT(read_after_cut(), ::testing::ExitedWithCode(1), "keel: error: .*second.bin: it was cut short");
+}
+
+// Of thousands of shards, each with its index.
+TEST(MappedRangesDeathTest, EveryOneOfManyFilesIsNamed) {
+  const TemporaryFolder folder;
+  const std::string many = folder / "many.bin", last = folder / "last.bin";
+  for (const std::string& path : {many, last}) write_bytes(path, std::string(kBytes, 'x'));
+  const auto read_after_cut = [&] {
+    std::vector<MappedFile> files;
+    for (int i = 0; i < 2500; ++i) files.emplace_back(many);
+    const MappedFile cut(last);
+    for (int i = 0; i < 2500; i += 2) files[size_t(i)] = MappedFile();
+    for (int i = 0; i < 2500; i += 3) files[size_t(i)] = MappedFile(many);
+    std::filesystem::resize_file(last, 100);
+    if (files.back().at<char>(kBytes - 1) == 'x') std::exit(cut.at<char>(kBytes - 1));
+  };
+  EXPECT_EXIT(read_after_cut(), ::testing::ExitedWithCode(1), "keel: error: .*last.bin: it was cut short");
 }
 
 TEST(MappedRangesDeathTest, AnotherBusErrorGoesItsWay) {

@@ -94,6 +94,30 @@ TEST_F(EvaluationTest, WithoutATokenizerThereIsNoLossPerByte) {
   EXPECT_EQ(result.nats_per_byte, 0);
 }
 
+// Copies of one tokenizer, by the checksum in the notes, are loaded once: thousands of shards have one each.
+TEST_F(EvaluationTest, OneTokenizerOfManyFilesIsLoadedOnce) {
+  const std::string tokenizers = KEEL_GOLDEN "/tokenizers/gpt2/";
+  std::filesystem::copy_file(tokenizers + "tokenizer.json", folder / "tokenizer.json");
+  const int64_t vocabulary = data::byte_level_tokenizer(folder / "tokenizer.json", 256)->vocabulary();
+  for (const std::string name : {"one", "two"}) {
+    data::TokenWriter writer(folder / name, vocabulary);
+    writer.append(std::vector<int32_t>{2, 4, 6, 256});
+    writer.end_document();
+    writer.prepare(data::TokenNotes{.tokenizer = "byte_level_bpe",
+                                    .model = name == "one" ? "tokenizer.json" : "gone.json",
+                                    .model_crc32c = data::tokenizer_crc32c(folder / "tokenizer.json"),
+                                    .vocabulary = vocabulary,
+                                    .end_of_document = 256,
+                                    .tokens = 4,
+                                    .documents = 1,
+                                    .bytes = 3});
+    writer.commit();
+  }
+  const data::Dataset both({{folder / "one"}, {folder / "two"}}, {.T = 4, .vocabulary = vocabulary});
+  Evaluation evaluation(both, {.micro_sequences = 1, .length = 4, .micro_steps = 1}, false, 0);
+  EXPECT_GT(evaluation.run(model, mesh)->nats_per_byte, 0);
+}
+
 // Where ranks see numbers of their own, as on unlike hosts, all get their mean: what ends a run is decided by it.
 TEST_F(EvaluationTest, AllRanksGetTheSameLoss) {
   const double loss = evaluate({{written("text", {"\2\4\6"})}}, false, 0).loss;

@@ -291,6 +291,22 @@ TEST_F(SignalsOfHeads, StateComesBack) {
   EXPECT_TRUE(restored.above_limits(leaping));
 }
 
+// So that people find the text: a place in the order of samples says nothing to them.
+TEST(StabilityHook, EventsNameTheSamplesOfTheirStep) {
+  std::vector<io::Json> events;
+  StabilityHook hook(ladder(3), [&](const std::string&, const io::Json& fields) { events.push_back(fields); });
+  StepReport few = step(std::nan(""), 1);
+  few.samples = {{.source = 1, .epoch = 2, .sample = 70}, {.source = 0, .epoch = 0, .sample = 5}};
+  hook.judge(few);
+  StepReport many = few;
+  many.samples.resize(1000, {.source = 3, .epoch = 0, .sample = 9});
+  hook.judge(many);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0]["samples"], io::Json::parse("[[1, 70], [0, 5]]"));
+  EXPECT_EQ(events[1]["samples"].size(), 64u);
+  EXPECT_EQ(events[1]["samples"][63], io::Json::parse("[3, 9]"));
+}
+
 // A step in trouble after its update: no skip would help, so the rate is lowered, and then the run goes back.
 TEST(StabilityHook, TroubleAfterAnUpdateLowersTheRateThenRollsBack) {
   StabilityHook hook(ladder(3, 1), {}, [](int64_t) { return true; });

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -246,6 +247,13 @@ TEST_F(Calibration, DeadHeads) {
   }
   EXPECT_EQ(gains.scale[0], 1);
   EXPECT_TRUE(std::isfinite(gains.divergence));
+}
+
+// Of a model that has diverged.
+TEST_F(Calibration, RowsThatAreNotFiniteGiveNoGains) {
+  fill(0.4);
+  q_.tensor.as<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW(calibrated(3), Error);
 }
 
 }  // namespace
