@@ -2,9 +2,10 @@
 # Installs what is missing, builds everything and runs the whole test suite. Safe to run twice. Where a CUDA 13 toolkit
 # is found, the GPU sources are compiled for sm_90a, and executed on the CPU by the device tests; no GPU is needed.
 #   ./launch/test.sh [ctest options, such as -R golden]
-# KEEL_NEEDS_CUDA=1 makes a missing toolkit a failure instead of a skip.
+# KEEL_NEEDS_CUDA=1 makes a missing toolkit a failure instead of a skip, KEEL_NEEDS_NAMESPACES=1 a machine that does
+# not allow network namespaces, of which the test of two hosts makes its hosts.
 set -euo pipefail
-case "${1:-}" in -h | --help) sed -n '2,5s/^# *//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,7s/^# *//p' "$0"; exit 0 ;; esac
 source "$(dirname "$0")/setup.sh"
 
 # run_tests PRESET [ctest options]

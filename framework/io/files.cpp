@@ -43,6 +43,11 @@ Lock lock(Descriptor& file) {
   return Lock::taken;
 }
 
+// Where errno says why.
+void warn_of_no_lock(const Descriptor& file) {
+  log::warning("{}: {}: nothing protects this directory from a second run", file.path(), std::strerror(errno));
+}
+
 }  // namespace
 
 std::string temporary_name(const std::string& path) {
@@ -282,11 +287,11 @@ RunLock::RunLock(const std::string& directory) : file_(lock_file(directory)) {
       throw input_error("{}: another run works in this directory ({}): stop it, or choose another name", directory,
                         read_file(file_.path(), 4096));
     case Lock::unsupported:
-      log::warning("{}: {}: nothing protects this directory from a second run", file_.path(), std::strerror(errno));
+      warn_of_no_lock(file_);
   }
 }
 
-std::optional<RunLock> RunLock::try_take(const std::string& directory) {
+std::optional<RunLock> RunLock::try_take(const std::string& directory, Beside beside) {
   Descriptor file = lock_file(directory);
   switch (lock(file)) {
     case Lock::taken:
@@ -294,6 +299,10 @@ std::optional<RunLock> RunLock::try_take(const std::string& directory) {
     case Lock::busy:
       return std::nullopt;
     default:
+      if (beside == Beside::nobody) {
+        warn_of_no_lock(file);
+        return RunLock(std::move(file));
+      }
       throw input_error(
           "{}: {}: this file system has no locks, and runs side by side need them: choose another "
           "log.directory",

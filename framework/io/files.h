@@ -105,8 +105,10 @@ class RunLock {
  public:
   // An input error that names the host, process and start of whoever has it.
   explicit RunLock(const std::string& directory);
-  // Nothing where somebody has it. An input error on a file system without locks, where nobody could know.
-  static std::optional<RunLock> try_take(const std::string& directory);
+  // Nothing where somebody has it. On a file system without locks, where nobody could know, an input error; where this
+  // process has nobody beside it, a warning.
+  enum class Beside { others, nobody };
+  static std::optional<RunLock> try_take(const std::string& directory, Beside beside);
 
  private:
   explicit RunLock(Descriptor file) : file_(std::move(file)) {}

@@ -156,6 +156,20 @@ std::vector<Json> read_json_lines(const std::string& path) {
   return objects;
 }
 
+std::optional<Json> last_line_with(const std::string& path, const std::string& key, uint64_t most_bytes) {
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  LinesFromEnd lines(path);
+  const std::string quoted = '"' + key + '"';  // most lines need no parsing
+  std::optional<uint64_t> size_bytes;
+  while (lines.next()) {
+    if (!size_bytes) size_bytes = lines.end();
+    if (*size_bytes - lines.begin() > most_bytes) break;
+    if (lines.line().find(quoted) == std::string::npos) continue;
+    if (std::optional<Json> object = parse_json_line(lines.line()); object && object->contains(key)) return object;
+  }
+  return std::nullopt;
+}
+
 uint64_t truncate_after(const std::string& path, int64_t step) {
   if (!std::filesystem::exists(path)) return 0;
   uint64_t dropped = 0;

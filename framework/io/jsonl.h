@@ -44,6 +44,10 @@ double number(const Json& object, const char* key);
 void for_each_json_line(const std::string& path, const std::function<void(Json)>& visit);
 std::vector<Json> read_json_lines(const std::string& path);
 
+// The last line that has a member `key`, among those that begin in the last `most_bytes` of the file; nothing where
+// none has, or the file is absent.
+std::optional<Json> last_line_with(const std::string& path, const std::string& key, uint64_t most_bytes);
+
 // For a resume after `step`: drops the lines whose "step" is larger, and broken ones; lines without a step, and those
 // with a member "lasting", stay. The file is replaced as a whole, so open the writer afterwards. Returns how many lines
 // went; an absent file has none.

@@ -114,10 +114,9 @@ void write_curves(io::Location& group, const RunRecord& run) {
 }
 
 // /plan, /cells_csv and /costs_csv are texts; /curves/CELL holds a run's.
-void write_hdf5(io::IoThread& io, const Ablation& ablation) {
-  const std::string path = ablation.directory + "/ablation.h5", part = io::temporary_name(path);
+void write_hdf5(io::IoThread& io, const Ablation& ablation, const std::string& path) {
   io.run([&](io::IoContext& context) {
-    io::File file = io::File::create(context, part);
+    io::File file = io::File::create(context, path);
     file.write_text("plan", to_json(ablation.plan).dump(2));
     file.write_text("cells_csv", table(ablation, kResults));
     file.write_text("costs_csv", table(ablation, kCosts));
@@ -129,7 +128,18 @@ void write_hdf5(io::IoThread& io, const Ablation& ablation) {
     }
     file.close();
   });
-  io::rename_file(part, path);
+}
+
+// Nothing is left of one that could not be written.
+void replace_hdf5(io::IoThread& io, const Ablation& ablation) {
+  const std::string path = ablation.directory + "/ablation.h5", part = io::temporary_name(path);
+  try {
+    write_hdf5(io, ablation, part);
+    io::rename_file(part, path);
+  } catch (...) {
+    io::discard_file(part);
+    throw;
+  }
 }
 
 io::Json read_json(const std::string& path) {
@@ -237,7 +247,7 @@ void write_tables(io::IoThread& io, const std::string& directory, const Plan& pl
     written = ablation.finished();
     io::write_file(directory + "/cells.csv", cells_csv(ablation));
     io::write_file(directory + "/costs.csv", costs_csv(ablation));
-    write_hdf5(io, ablation);
+    replace_hdf5(io, ablation);
   }
 }
 

@@ -45,7 +45,7 @@ void judge_steps(const RunRecord& run, CellResult& result) {
 void judge_entropy(const RunRecord& run, CellResult& result) {
   const HeadRecord* record = run.head("entropy");
   if (!record) return;
-  const std::span<const float> heads = record->row(record->steps.size() - 1);
+  const std::span<const float> heads = record->last_row();
   const std::vector<double> values(heads.begin(), heads.end());
   result.entropy = estimate(values).mean;
   result.least_entropy = std::isnan(*result.entropy) ? *result.entropy : *std::ranges::min_element(values);
@@ -55,7 +55,7 @@ void judge_entropy(const RunRecord& run, CellResult& result) {
 std::optional<double> last_of_layers(const RunRecord& run, const std::string& name) {
   const HeadRecord* record = run.head(name);
   if (!record) return std::nullopt;
-  const std::span<const float> layers = record->row(record->steps.size() - 1);
+  const std::span<const float> layers = record->last_row();
   const bool all = std::ranges::none_of(layers, [](float value) { return std::isnan(value); });
   return all ? double(std::ranges::max(layers)) : std::numeric_limits<double>::quiet_NaN();
 }

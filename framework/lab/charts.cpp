@@ -5,15 +5,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <span>
 
 #include "framework/lab/csv.h"
+#include "framework/lab/statistics.h"
 
 namespace keel::lab {
 namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
-constexpr size_t kMostColumns = 160;  // of a heat map, as it is drawn
+constexpr size_t kMostColumns = 160, kMostPoints = 2000;  // of a heat map, of a series, as they are drawn
 
 // A text in gnuplot's single quotes, in which nothing is executed; what its enhanced mode would read as markup is
 // escaped.
@@ -247,10 +249,31 @@ Picture drawn(const Drawing& drawing, Size size) {
 }
 
 // The one of several values that stands for all; not a number where none is.
-double standing_for(const HeatMap& map, std::span<const double> values) {
+double standing_for_all(const HeatMap& map, std::span<const double> values) {
   double chosen = kNothing;
-  for (double value : values)
-    if (std::isnan(chosen) || (map.keeps_least ? value < chosen : value > chosen)) chosen = value;
+  for (double value : values) chosen = standing_for(chosen, value, map.keeps_least);
+  return chosen;
+}
+
+// Of each stretch of points the least, the largest and the first that is no number, in their order.
+std::vector<size_t> outstanding(std::span<const double> y, size_t most) {
+  constexpr size_t kOfStretch = 3;
+  const size_t stretches = std::max<size_t>(1, most / kOfStretch), each = (y.size() + stretches - 1) / stretches;
+  std::vector<size_t> chosen;
+  for (size_t first = 0; first < y.size(); first += each) {
+    const size_t end = std::min(y.size(), first + each);
+    std::set<size_t> of_stretch;
+    for (bool least : {true, false}) {
+      size_t at = first;
+      for (size_t i = first; i < end; ++i)
+        if (standing_for(y[at], y[i], least) != y[at]) at = i;
+      of_stretch.insert(at);
+    }
+    const auto none = std::find_if(y.begin() + ptrdiff_t(first), y.begin() + ptrdiff_t(end),
+                                   [](double value) { return std::isnan(value); });
+    if (none != y.begin() + ptrdiff_t(end)) of_stretch.insert(size_t(none - y.begin()));
+    chosen.insert(chosen.end(), of_stretch.begin(), of_stretch.end());
+  }
   return chosen;
 }
 
@@ -263,7 +286,9 @@ Look look_of(const Series& series) {
 }
 
 Picture draw(const Chart& chart) {
-  Picture picture = drawn(chart, chart.size);
+  Chart shown = chart;
+  for (Series& series : shown.series) series = thinned(std::move(series), kMostPoints);
+  Picture picture = drawn(shown, chart.size);
   picture.csv = csv(chart);
   return picture;
 }
@@ -277,6 +302,18 @@ Picture draw(const HeatMap& map) {
   return picture;
 }
 
+Series thinned(Series series, size_t most) {
+  if (series.x.size() <= most) return series;
+  const std::vector<size_t> kept = outstanding(series.y, most);
+  auto keep = [&](auto& values) {
+    if (values.empty()) return;
+    for (size_t i = 0; i < kept.size(); ++i) values[i] = values[kept[i]];
+    values.resize(kept.size());
+  };
+  keep(series.x), keep(series.y), keep(series.low), keep(series.high), keep(series.open);
+  return series;
+}
+
 HeatMap narrowed(HeatMap map, size_t most) {
   const size_t columns = map.x.size(), each = (columns + most - 1) / std::max<size_t>(1, most);
   if (columns <= most) return map;
@@ -288,7 +325,7 @@ HeatMap narrowed(HeatMap map, size_t most) {
   };
   shorten(map.x, [](std::span<const double> x) { return x.back(); });
   for (std::vector<double>& row : map.values)
-    shorten(row, [&](std::span<const double> values) { return standing_for(map, values); });
+    shorten(row, [&](std::span<const double> values) { return standing_for_all(map, values); });
   return map;
 }
 
@@ -300,7 +337,7 @@ HeatMap grouped(HeatMap map) {
     for (size_t column = 0; column < map.x.size(); ++column) {
       std::vector<double> values;
       for (size_t row = first; row < first + map.group; ++row) values.push_back(map.values[row][column]);
-      rows.back().push_back(standing_for(map, values));
+      rows.back().push_back(standing_for_all(map, values));
     }
   }
   map.values = std::move(rows);

@@ -60,10 +60,12 @@ struct Picture {
 
 // Infinite values stand as a sign at the upper edge, in heat maps in the colour of the largest that is finite. Where
 // there is nothing to draw, the picture says so. A heat map is drawn with at most 160 columns and, where its rows
-// have groups, kMostHeatRows rows; its numbers are all in the CSV.
+// have groups, kMostHeatRows rows; a series with at most about 2,000 points. Their numbers are all in the CSV.
 Picture draw(const Chart& chart);
 Picture draw(const HeatMap& map);
 
+// About `most` points or fewer: of each stretch the least and the largest, and one that is no number.
+Series thinned(Series series, size_t most);
 // At most `most` columns, each the largest, or least, of those it stands for.
 HeatMap narrowed(HeatMap map, size_t most);
 // One row per group.

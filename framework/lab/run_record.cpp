@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "framework/base/log.h"
 #include "framework/io/hdf5.h"
+#include "framework/lab/statistics.h"
 
 namespace keel::lab {
 namespace {
@@ -23,18 +25,103 @@ StepRecord step_of(const io::Json& line) {
   return step;
 }
 
-// largest_logit_place [rows, L, H, 4].
-void read_places(RunRecord& run, const io::Group& group) {
-  const io::Dataset values = group.open_dataset("value");
-  const uint64_t layers = values.dims()[1], heads = values.dims()[2], each = layers * heads;
-  const std::vector<int64_t> all = values.read_all<int64_t>();
-  HeadRecord distance{group.open_dataset("step").read_all<int64_t>(), layers, heads, {}};
-  for (size_t i = 0; i < all.size(); i += 4) {
-    const bool nowhere = all[i] < 0;
-    distance.values.push_back(nowhere ? std::numeric_limits<float>::quiet_NaN() : float(all[i + 2] - all[i + 3]));
-    if (i / 4 + each >= all.size() / 4) run.places.push_back({all[i], all[i + 1], all[i + 2], all[i + 3]});
+// Fills `values` with rows [first, first + count).
+using ReadRows = std::function<void(uint64_t first, uint64_t count, std::vector<float>& values)>;
+
+struct RowsOfHeads {
+  std::vector<int64_t> steps;
+  uint64_t layers, width, row_bytes;  // row_bytes: what a row takes while it is read
+};
+
+// Slab by slab: a run of 200,000 steps with 2,000 heads has 1.5 GB in each array.
+HeadRecord reduced(const RowsOfHeads& rows, bool least, const ReadRows& read) {
+  constexpr uint64_t kSlab_bytes = 8 << 20;
+  const uint64_t all = rows.steps.size(), size = rows.layers * rows.width;
+  HeadRecord record{.layers = rows.layers, .width = rows.width};
+  record.each = std::max<uint64_t>(1, (all + kMostHeadRows - 1) / kMostHeadRows);
+  const uint64_t most = std::max<uint64_t>(1, kSlab_bytes / std::max<uint64_t>(1, rows.row_bytes));
+  std::vector<float> slab;
+  for (uint64_t first = 0; first < all; first += most) {
+    const uint64_t count = std::min(most, all - first);
+    read(first, count, slab);
+    for (uint64_t i = 0; i < count; ++i) {
+      const std::span<const float> row = std::span(slab).subspan(i * size, size);
+      if ((first + i) % record.each == 0) {
+        record.steps.push_back(0);
+        record.values.insert(record.values.end(), row.begin(), row.end());
+      } else {
+        float* kept = record.values.data() + record.values.size() - size;
+        for (uint64_t head = 0; head < size; ++head) kept[head] = standing_for(kept[head], row[head], least);
+      }
+      record.steps.back() = rows.steps[first + i];
+    }
   }
-  run.heads["largest_logit_distance"] = std::move(distance);
+  if (record.each > 1) record.last.assign(slab.end() - std::ptrdiff_t(size), slab.end());
+  return record;
+}
+
+// An array of one number per head.
+struct HeadArray {
+  io::Dataset values;
+  RowsOfHeads rows;
+
+  HeadArray(const io::File& file, const std::string& name) : values(file.open_dataset(name + "/value")) {
+    const std::vector<uint64_t>& dims = values.dims();
+    rows = {file.open_dataset(name + "/step").read_all<int64_t>(), dims[1], dims[2], dims[1] * dims[2] * sizeof(float)};
+  }
+  void read(uint64_t first, uint64_t count, std::vector<float>& to) const {
+    to.resize(count * rows.layers * rows.width);
+    values.read<float>(to, {{first, 0, 0}, {count, rows.layers, rows.width}});
+  }
+};
+
+// Where the largest logits of the last step with places are; nothing where their size is not known.
+void read_places(RunRecord& run, const io::File& file, const std::vector<int64_t>& last, int64_t step) {
+  if (!file.has("largest_logit")) return;
+  const HeadArray logits(file, "largest_logit");
+  const auto found = std::ranges::find(logits.rows.steps, step);
+  if (found == logits.rows.steps.end()) return;
+  std::vector<float> sizes;
+  logits.read(uint64_t(found - logits.rows.steps.begin()), 1, sizes);
+  run.places_step = step;
+  for (size_t head = 0; head < std::min(sizes.size(), last.size() / 4); ++head) {
+    const int64_t* place = &last[4 * head];
+    run.places.push_back({place[0], place[1], place[2], place[3], sizes[head]});
+  }
+}
+
+// largest_logit_place [rows, L, H, 4].
+void read_distances(RunRecord& run, const io::File& file, const std::string& name) {
+  const io::Dataset values = file.open_dataset(name + "/value");
+  const uint64_t layers = values.dims()[1], width = values.dims()[2], row = layers * width * 4;
+  const RowsOfHeads rows{file.open_dataset(name + "/step").read_all<int64_t>(), layers, width, row * sizeof(int64_t)};
+  std::vector<int64_t> places;
+  run.heads["largest_logit_distance"] =
+      reduced(rows, false, [&](uint64_t first, uint64_t count, std::vector<float>& distances) {
+        places.resize(count * row);
+        values.read<int64_t>(places, {{first, 0, 0, 0}, {count, layers, width, 4}});
+        distances.clear();
+        for (size_t i = 0; i < places.size(); i += 4)
+          distances.push_back(places[i] < 0 ? std::numeric_limits<float>::quiet_NaN()
+                                            : float(places[i + 2] - places[i + 3]));
+      });
+  if (rows.steps.empty()) return;
+  places.erase(places.begin(), places.end() - std::ptrdiff_t(row));
+  read_places(run, file, places, rows.steps.back());
+}
+
+// logit / bound, of arrays that have the same steps.
+void read_bounds(RunRecord& run, const io::File& file) {
+  if (!file.has("largest_logit") || !file.has("logit_bound")) return;
+  const HeadArray logits(file, "largest_logit"), bounds(file, "logit_bound");
+  if (logits.rows.steps != bounds.rows.steps) return;
+  std::vector<float> of_bounds;
+  run.heads["bound_used"] =
+      reduced(logits.rows, false, [&](uint64_t first, uint64_t count, std::vector<float>& shares) {
+        logits.read(first, count, shares);
+        bounds.read(first, count, of_bounds);
+        for (size_t i = 0; i < shares.size(); ++i) shares[i] /= of_bounds.at(i);
+      });
 }
 
 void read_heads(RunRecord& run, io::IoContext& context, const std::string& path) {
@@ -42,16 +129,21 @@ void read_heads(RunRecord& run, io::IoContext& context, const std::string& path)
   options.lock = false;
   const io::File file = io::File::open(context, path, io::Access::read, options);
   for (const std::string& name : file.names()) {
-    const io::Group group = file.open_group(name);
-    const io::Dataset values = group.open_dataset("value");
-    if (name == "largest_logit_place") read_places(run, group);
-    if (values.dims().size() != 3) continue;
-    run.heads[name] = {group.open_dataset("step").read_all<int64_t>(), values.dims()[1], values.dims()[2],
-                       values.read_all<float>()};
+    if (name == "largest_logit_place") read_distances(run, file, name);
+    if (file.open_dataset(name + "/value").dims().size() != 3) continue;
+    const HeadArray array(file, name);
+    run.heads[name] =
+        reduced(array.rows, keeps_least(name),
+                [&](uint64_t first, uint64_t count, std::vector<float>& to) { array.read(first, count, to); });
   }
+  read_bounds(run, file);
 }
 
 }  // namespace
+
+bool keeps_least(const std::string& name) {
+  return name == "entropy";
+}
 
 const HeadRecord* RunRecord::head(const std::string& name) const {
   const auto found = heads.find(name);

@@ -31,18 +31,28 @@ struct EvaluationRecord {
 // Where a head's largest logit stands: telemetry.h5's largest_logit_place. -1: nowhere.
 struct PlaceRecord {
   int64_t source = -1, sample = -1, query = -1, key = -1;
+  float logit = 0;  // |s| of that step
 };
 
-// One array of telemetry.h5: [rows, layers, width] row-major.
+inline constexpr size_t kMostHeadRows = 160;  // of an array that is read; longer ones are reduced
+
+// One array of telemetry.h5: [rows, layers, width] row-major. A row stands for `each` of the file's, by the largest of
+// every head that is a number (of entropies: by the least).
 struct HeadRecord {
-  std::vector<int64_t> steps;
+  std::vector<int64_t> steps;  // the last of those that a row stands for
   uint64_t layers = 0, width = 0;
   std::vector<float> values;
+  uint64_t each = 1;
+  std::vector<float> last = {};  // the file's last row, where rows stand for several
 
   std::span<const float> row(size_t index) const {
     return std::span(values).subspan(index * layers * width, layers * width);
   }
+  std::span<const float> last_row() const { return each > 1 ? std::span(last) : row(steps.size() - 1); }
 };
+
+// Whether the least of several values stands for all: of an array in which collapses count, not peaks.
+bool keeps_least(const std::string& name);
 
 struct RunRecord {
   std::string directory;
@@ -50,8 +60,10 @@ struct RunRecord {
   std::vector<EvaluationRecord> evaluations;
   std::vector<io::Json> events;
   std::map<std::string, HeadRecord> heads;  // by name: largest_logit, entropy, ...
-  // largest_logit_distance among them: how far before its query the key of the largest logit is.
+  // Two of them are made of others: largest_logit_distance, how far before its query the key of the largest logit is,
+  // and bound_used, largest_logit / logit_bound.
   std::vector<PlaceRecord> places;  // [L, H]: of the last telemetry step
+  int64_t places_step = 0;
 
   // Null where telemetry.h5 has none.
   const HeadRecord* head(const std::string& name) const;
@@ -59,7 +71,7 @@ struct RunRecord {
 
 // Everything but heads, which are most of what a run leaves. An input error where the folder holds no run.
 RunRecord read_steps(const std::string& directory);
-// With heads; telemetry that is just being written is left out.
+// With heads, in memory that does not grow with the run; telemetry that is just being written is left out.
 RunRecord read_run(io::IoThread& io, const std::string& directory);
 
 // The largest logit of any head in the steps after this one; infinite where one was not a number.

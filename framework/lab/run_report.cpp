@@ -63,13 +63,12 @@ bool spans_decades(const HeadRecord& record) {
 struct HeadPicture {
   const char* name;  // in the file
   const char *title, *value, *caption;
-  bool keeps_least = false;  // HeatMap::keeps_least
 };
 
 constexpr HeadPicture kPictures[] = {
     {"largest_logit_distance", "Where the largest logit is.", "query - key",
      "How many positions before its query the key is; 0: the query's own."},
-    {"entropy", "Entropy of attention.", "nats", "Mean over rows; near 0 a head looks at one key only.", true},
+    {"entropy", "Entropy of attention.", "nats", "Mean over rows; near 0 a head looks at one key only."},
     {"parallel", "Share of query-key pairs with |cos| > 0.95.", "share", "On a sample of queries."},
     {"q_gain", "Largest gain of q by head.", "|gain|", ""},
     {"k_gain", "Largest gain of k by head.", "|gain|", ""},
@@ -79,39 +78,39 @@ constexpr HeadPicture kPictures[] = {
     {"logit_scale_gradient", "Gradient of the logit scale.", "norm", "With respect to the stored weight."},
     {"update_ratio", "Update over weights, by layer.", "|change| / |w|", "Of the layer's matrices, by L2 norm."},
     {"stream_outliers", "Outliers in the residual stream.", "share",
-     "|x| > 6, absolute, on a sample of tokens; where the whole stream grows, see its kurtosis."},
+     "|x| > 6, absolute, of all tokens; where the whole stream grows, see its kurtosis."},
     {"stream_kurtosis", "Kurtosis of the residual stream.", "about 0", "3 for a normal distribution."},
     {"q_rms", "Root mean square of q before the norm.", "rms", ""},
     {"k_rms", "Root mean square of k before the norm.", "rms", ""}};
 
-void add_heat_map(Page& page, const HeatMap& map, std::string caption) {
+void add_heads(Page& page, const HeadRecord& record, const HeatMap& style, std::string caption) {
+  const HeatMap map = heat_map(record, style);
+  const char* kept = map.keeps_least ? "least" : "largest";
+  if (record.each > 1)
+    caption += fmt::format(" Each column, in the CSV too, is the {} of {} rows of telemetry.h5.", kept, record.each);
   if (map.rows.size() > kMostHeatRows && map.group > 1)
-    caption += fmt::format(" By layer, the {} of its heads; the CSV has all.", map.keeps_least ? "least" : "largest");
+    caption += fmt::format(" By layer, the {} of its heads; the CSV has all.", kept);
   page.picture(draw(map), caption);
 }
 
 void add_heads(Page& page, const RunRecord& run, const HeadPicture& picture) {
   const HeadRecord* record = run.head(picture.name);
   if (!record) return;
-  const HeatMap map = heat_map(*record, {.name = std::string(picture.name) + "_heads",
-                                         .title = picture.title,
-                                         .value_label = picture.value,
-                                         .log_color = spans_decades(*record),
-                                         .keeps_least = picture.keeps_least});
-  add_heat_map(page, map, picture.caption);
+  const HeatMap style{.name = std::string(picture.name) + "_heads",
+                      .title = picture.title,
+                      .value_label = picture.value,
+                      .log_color = spans_decades(*record),
+                      .keeps_least = keeps_least(picture.name)};
+  add_heads(page, *record, style, picture.caption);
 }
 
-// logit / bound, in the steps that have both.
 void add_bounds(Page& page, const RunRecord& run) {
-  const HeadRecord *logits = run.head("largest_logit"), *bounds = run.head("logit_bound");
-  if (!logits || !bounds || logits->steps != bounds->steps) return;
-  HeadRecord share = *logits;
-  for (size_t i = 0; i < share.values.size(); ++i) share.values[i] /= bounds->values[i];
-  add_heat_map(page,
-               heat_map(share, {.name = "bound_used",
-                                .title = "How much of QK-Norm's bound is used.",
-                                .value_label = "largest |s| / bound"}),
-               "1 would be a query and a key in parallel, both with all their length where the gain is largest.");
+  const HeadRecord* record = run.head("bound_used");
+  if (!record) return;
+  add_heads(
+      page, *record,
+      {.name = "bound_used", .title = "How much of QK-Norm's bound is used.", .value_label = "largest |s| / bound"},
+      "1 would be a query and a key in parallel, both with all their length where the gain is largest.");
 }
 
 void add_curves(Page& page, const RunRecord& run) {
@@ -210,24 +209,21 @@ void add_numbers(Page& page, const RunRecord& run) {
 // The heads whose logits were largest at the last telemetry step, and where.
 void add_places(Page& page, const RunRecord& run) {
   constexpr size_t kMost = 10;
-  const HeadRecord *logits = run.head("largest_logit"), *distances = run.head("largest_logit_distance");
-  if (!logits || !distances) return;
-  const auto found = std::ranges::find(logits->steps, distances->steps.back());
-  if (found == logits->steps.end()) return;
-  const std::span<const float> of_heads = logits->row(size_t(found - logits->steps.begin()));
-  std::vector<size_t> order(of_heads.size());
+  const HeadRecord* logits = run.head("largest_logit");
+  if (!logits || run.places.empty()) return;
+  std::vector<size_t> order(run.places.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return of_heads[a] > of_heads[b]; });
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return run.places[a].logit > run.places[b].logit; });
   order.resize(std::min(order.size(), kMost));
   std::vector<std::vector<std::string>> rows = {{"layer", "head", "|s|", "source", "sample", "query", "key"}};
   for (size_t head : order) {
     const PlaceRecord& place = run.places[head];
     rows.push_back({fmt::format("{}", head / logits->width), fmt::format("{}", head % logits->width),
-                    fmt::format("{:.4g}", of_heads[head])});
+                    fmt::format("{:.4g}", place.logit)});
     for (int64_t number : {place.source, place.sample, place.query, place.key})
       rows.back().push_back(place.source < 0 ? "" : fmt::format("{}", number));
   }
-  page.heading(fmt::format("The largest logits of step {}, and where they are", distances->steps.back()));
+  page.heading(fmt::format("The largest logits of step {}, and where they are", run.places_step));
   page.table(rows);
   page.paragraph("With T tokens in a sample, query t of sample i is token i T + t of its source.");
 }

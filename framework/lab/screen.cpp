@@ -15,6 +15,7 @@ namespace keel::lab {
 namespace {
 
 constexpr std::streamoff kTailBytes = 128 << 10;
+constexpr uint64_t kMostSinceEvaluation_bytes = 32 << 20;  // about 60,000 steps
 
 // The whole lines in the last 128 KiB of a JSON lines file; none where there is no file.
 std::vector<io::Json> tail_of(const std::string& path) {
@@ -34,7 +35,7 @@ std::vector<io::Json> tail_of(const std::string& path) {
 // What the end of metrics.jsonl says.
 struct Now {
   int64_t step = 0;
-  double loss = std::nan(""), valid_loss = std::nan(""), lr = std::nan(""), gradient_norm = std::nan("");
+  double loss = std::nan(""), lr = std::nan(""), gradient_norm = std::nan("");
   double tokens_per_second = std::nan("");
   std::vector<double> losses, logits;
 };
@@ -42,10 +43,7 @@ struct Now {
 Now now_of(const std::string& directory) {
   Now now;
   for (const io::Json& line : tail_of(directory + "/metrics.jsonl")) {
-    if (line.contains("valid_loss")) {
-      now.valid_loss = io::number(line, "valid_loss");
-      continue;
-    }
+    if (line.contains("valid_loss")) continue;
     now.step = line.value("step", int64_t(0));
     now.loss = io::number(line, "loss");
     now.lr = io::number(line, "lr");
@@ -55,6 +53,13 @@ Now now_of(const std::string& directory) {
     now.logits.push_back(io::number(line, "largest_logit"));
   }
   return now;
+}
+
+// Further back than what is shown of steps.
+std::string held_out(const std::string& directory) {
+  const auto line = io::last_line_with(directory + "/metrics.jsonl", "valid_loss", kMostSinceEvaluation_bytes);
+  return line ? fmt::format("{:>9.4f}  at step {}", io::number(*line, "valid_loss"), line->value("step", int64_t(0)))
+              : "none yet";
 }
 
 // In characters, not bytes: UTF-8's later bytes begin with 10.
@@ -81,7 +86,7 @@ std::vector<std::string> run_screen(const std::string& directory, ScreenSize siz
       fmt::format("loss      {:>9.4f}  {}", now.loss, sparkline(now.losses, width)),
       fmt::format("max logit {:>9.4g}  {}", now.logits.empty() ? std::nan("") : now.logits.back(),
                   sparkline(now.logits, width)),
-      fmt::format("held-out  {:>9.4f}", now.valid_loss), ""};
+      fmt::format("held-out  {:>9}", held_out(directory)), ""};
   const std::vector<io::Json> events = tail_of(directory + "/events.jsonl");
   const size_t room = size.rows > lines.size() ? size.rows - lines.size() : 0;
   for (size_t i = events.size() - std::min(events.size(), room); i < events.size(); ++i)

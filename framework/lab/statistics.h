@@ -1,6 +1,7 @@
 // The numbers that reports compare arms by (QKNORM.md section 6).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -37,6 +38,12 @@ struct SpikeRule {
 // the `window` values before; nothing where no value has as many before it. A value that is not finite counts as a
 // spike and stays out of later means.
 std::optional<double> spike_score(std::span<const double> values, const SpikeRule& rule);
+
+// The one of two values that stands for both: the larger, or the least; a number before what is none.
+template <class T>
+T standing_for(T a, T b, bool least) {
+  return std::isnan(a) || (least ? b < a : b > a) ? b : a;
+}
 
 double median(std::vector<double> values);  // of none: 0
 

@@ -12,14 +12,15 @@ constexpr double kOfFourthPowers = 0x1p-16;
 // bf16.
 void add_moments(Tensor sums, ConstTensor x, float outlier);
 
-// Queries and keys of the first sequence: the queries of rows i * T / queries - 1, i = 1 ... queries, each with the
-// keys that it sees up to its own row.
+// Queries and keys of the first sequence: the queries of rows t = i T / queries - 1, i = 1 ... queries, each with those
+// of the keys j that it sees up to its own row whose distance t - j is (i - 1) modulo key_stride.
 struct ParallelSample {
   ConstTensor q;          // [T, H, d], dense, fp32 or bf16
   ConstTensor k;          // [T, G, d], the same type
   ConstTensor first_key;  // [T] int32: the first key that a row may see; undefined = 0
   int64_t window = 0;     // keys that a row sees, its own counted; 0 = no limit
   int64_t queries = 1;
+  int64_t key_stride = 1;
   float least = 0;
 };
 

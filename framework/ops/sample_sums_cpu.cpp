@@ -10,14 +10,16 @@
 namespace keel::ops::cpu {
 namespace {
 
-// Keys [begin, end).
+// Keys last, last - stride, ..., as many as `count`.
 struct Seen {
-  int64_t begin, end;
+  int64_t last, stride, count;
 };
-Seen seen_by(const ParallelSample& x, int64_t row) {
-  int64_t begin = x.first_key.defined() ? x.first_key.as<int32_t>()[row] : 0;
-  if (x.window > 0) begin = std::max(begin, row - x.window + 1);
-  return {begin, row + 1};
+// By the query number i of row t.
+Seen seen_by(const ParallelSample& x, int64_t i, int64_t t) {
+  int64_t begin = x.first_key.defined() ? x.first_key.as<int32_t>()[t] : 0;
+  if (x.window > 0) begin = std::max(begin, t - x.window + 1);
+  const int64_t last = t - (i - 1) % x.key_stride;
+  return {last, x.key_stride, last < begin ? 0 : (last - begin) / x.key_stride + 1};
 }
 
 template <class T>
@@ -27,22 +29,26 @@ float dot(const T* a, const T* b, int64_t d) {
   return sum;
 }
 
-// Of one head.
+// Those of one KV head that a query looks at, with their lengths.
 template <class T>
 struct Keys {
   const T* data;
   int64_t stride, d;
-  const float* lengths;
+  Seen seen;
+  float* lengths;
 
-  const T* row(int64_t j) const { return data + j * stride; }
+  const T* row(int64_t n) const { return data + (seen.last - n * seen.stride) * stride; }
+  void measure() const {
+    for (int64_t n = 0; n < seen.count; ++n) lengths[n] = std::sqrt(dot(row(n), row(n), d));
+  }
 };
 
 template <class T>
-int64_t parallel_keys(const T* query, const Keys<T>& keys, Seen seen, float least) {
+int64_t parallel_keys(const T* query, const Keys<T>& keys, float least) {
   const float limit = least * std::sqrt(dot(query, query, keys.d));
   int64_t parallel = 0;
-  for (int64_t j = seen.begin; j < seen.end; ++j)
-    parallel += std::abs(dot(query, keys.row(j), keys.d)) > limit * keys.lengths[j];
+  for (int64_t n = 0; n < keys.seen.count; ++n)
+    parallel += std::abs(dot(query, keys.row(n), keys.d)) > limit * keys.lengths[n];
   return parallel;
 }
 
@@ -86,26 +92,23 @@ void add_moments(Tensor sums, ConstTensor x, float outlier) {
 }
 
 void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) {
-  const auto& [q, k, first_key, window, queries, least] = x;
+  const ConstTensor &q = x.q, &k = x.k;
   const int64_t rows = q.size(0), H = q.size(1), G = k.size(1), d = q.size(2);
   thread_local std::vector<float> memory;
-  float* lengths = grown(memory, size_t(rows));  // of one head's keys
+  float* lengths = grown(memory, size_t((rows + x.key_stride - 1) / x.key_stride));
   dispatch_float(q.dtype(), [&]<class T>() {
-    for (int64_t g = 0; g < G; ++g) {
-      const Keys<T> keys{k.as<T>() + g * d, G * d, d, lengths};
-      for (int64_t t = 0; t < rows; ++t) lengths[t] = std::sqrt(dot(keys.row(t), keys.row(t), d));
-      for (int64_t h = g * (H / G); h < (g + 1) * (H / G); ++h)
-        for (int64_t i = 1; i <= queries; ++i) {
-          const int64_t t = i * rows / queries - 1;
-          const T* query = q.as<T>() + (t * H + h) * d;
-          parallel.as<float>()[h] += float(parallel_keys(query, keys, seen_by(x, t), least));
-        }
+    for (int64_t i = 1; i <= x.queries; ++i) {
+      const int64_t t = i * rows / x.queries - 1;
+      const Seen seen = seen_by(x, i, t);
+      pairs.as<float>()[0] += float(seen.count);
+      for (int64_t g = 0; g < G; ++g) {
+        const Keys<T> keys{k.as<T>() + g * d, G * d, d, seen, lengths};
+        keys.measure();
+        for (int64_t h = g * (H / G); h < (g + 1) * (H / G); ++h)
+          parallel.as<float>()[h] += float(parallel_keys(q.as<T>() + (t * H + h) * d, keys, x.least));
+      }
     }
   });
-  for (int64_t i = 1; i <= queries; ++i) {
-    const Seen seen = seen_by(x, i * rows / queries - 1);
-    pairs.as<float>()[0] += float(seen.end - seen.begin);
-  }
 }
 
 }  // namespace keel::ops::cpu

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 struct Sample {
-  int64_t rows, H, G, d, queries, window;
+  int64_t rows, H, G, d, queries, key_stride, window;
   const int* first_key;  // or null
   float least;
 };
@@ -76,9 +76,10 @@ __global__ void __launch_bounds__(kThreads)
     const float limit = s.least * sqrtf(dot(query, query, s.d));
     int64_t begin = s.first_key ? s.first_key[t] : 0;
     if (s.window > 0 && begin < t - s.window + 1) begin = t - s.window + 1;
-    looked_at += t + 1 - begin;
-    for (int64_t j = begin + device::thread_index().x / device::kWarp; j <= t; j += kThreads / device::kWarp) {
-      const T* key = k + (j * s.G + g) * s.d;
+    const int64_t last = t - (i - 1) % s.key_stride, seen = last < begin ? 0 : (last - begin) / s.key_stride + 1;
+    looked_at += seen;
+    for (int64_t n = device::thread_index().x / device::kWarp; n < seen; n += kThreads / device::kWarp) {
+      const T* key = k + ((last - n * s.key_stride) * s.G + g) * s.d;
       const float product = dot(query, key, s.d), squares = dot(key, key, s.d);
       if (device::lane() == 0 && fabsf(product) > limit * sqrtf(squares)) ++count;
     }
@@ -108,8 +109,9 @@ void add_moments(Tensor sums, ConstTensor x, float outlier) {
 }
 
 void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) {
-  const auto& [q, k, first_key, window, queries, least] = x;
-  const Sample sample{q.size(0), q.size(1), k.size(1), q.size(2), queries, window, at<int>(first_key), least};
+  const ConstTensor &q = x.q, &k = x.k;
+  const Sample sample{
+      q.size(0), q.size(1), k.size(1), q.size(2), x.queries, x.key_stride, x.window, at<int>(x.first_key), x.least};
   dispatch_device_float(q.dtype(), [&]<class T>() {
     launch(count_parallel<T>, unsigned(sample.H), kThreads, kSharedBytes, keel::cuda::current_stream(q.device()),
            at<float>(parallel), at<float>(pairs), at<T>(q), at<T>(k), sample);

@@ -85,12 +85,13 @@ int AblationRun::run() {
 // The next cell that nobody has, now locked; "" where there is none. Another process may have ended it just before, so
 // it is looked at again under the lock.
 std::string AblationRun::claim() {
+  using Beside = io::RunLock::Beside;
   waiting_ = size_t(std::ranges::count_if(options_.cells, [this](size_t index) { return is_waiting(index); }));
   for (size_t index : options_.cells) {
     if (is_finished(index)) remove_checkpoints(index);  // which a kill may have left
     if (!is_waiting(index)) continue;
     io::create_directories(folder_of(index));
-    auto lock = io::RunLock::try_take(folder_of(index));
+    auto lock = io::RunLock::try_take(folder_of(index), options_.groups > 1 ? Beside::others : Beside::nobody);
     if (!lock || !is_waiting(index)) continue;
     std::filesystem::remove(lab::failure_path(folder_of(index)));
     lock_.emplace(std::move(*lock));

@@ -9,7 +9,7 @@
 namespace keel::models {
 namespace {
 
-constexpr int64_t kSequenceTokens = 512, kQueries = 16;
+constexpr int64_t kMostKeys = 512, kQueries = 16;  // of a query
 
 }  // namespace
 
@@ -20,8 +20,8 @@ StreamMoments StreamMoments::of(const float* sums) {
 
 TelemetrySamples::TelemetrySamples(const Sizes& sizes)
     : sizes_(sizes),
-      tokens_(std::min(sizes.length, kSequenceTokens)),
-      queries_(std::min(tokens_, kQueries)),
+      queries_(std::min(sizes.length, kQueries)),
+      key_stride_(std::max<int64_t>(1, (sizes.length + kMostKeys - 1) / kMostKeys)),
       stream_sums_({sizes.layers, 4}, DType::f32, sizes.device),
       out_of_range_({sizes.layers, 2}, DType::f64, sizes.device),
       parallel_({sizes.layers, sizes.heads}, DType::f32, sizes.device),
@@ -42,13 +42,14 @@ void TelemetrySamples::look_at_range(int64_t layer, ConstTensor x) {
 
 void TelemetrySamples::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k, ConstTensor first_key,
                                      int64_t window) {
-  if (first_key.defined()) first_key = first_key.flat().slice(0, 0, tokens_);
+  if (first_key.defined()) first_key = first_key.flat().slice(0, 0, sizes_.length);
   ops::add_parallel_pairs(parallel_.tensor.row(layer), pairs_.tensor.row(layer),
-                          {.q = q.slice(0, 0, tokens_),
-                           .k = k.slice(0, 0, tokens_),
+                          {.q = q.slice(0, 0, sizes_.length),
+                           .k = k.slice(0, 0, sizes_.length),
                            .first_key = first_key,
                            .window = window,
                            .queries = queries_,
+                           .key_stride = key_stride_,
                            .least = kParallel});
 }
 

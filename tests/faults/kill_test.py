@@ -2,8 +2,9 @@
 """kill_test.py KEEL MPIRUN [--kills N] [--layouts]
 
 Kills random ranks by random signals at random moments, a third of them while a checkpoint is written, over tensor 2 x data 2; the same command
-then goes on each time. No start may fail, at most one interval (and what was under way) is lost, and the loss curve is that of
-a run that nobody killed, bit for bit. With --layouts every third start is at another layout; the curve is then only near.
+then goes on each time. No start may fail. What is lost is at most an interval, or, where the kill ended a save, an interval
+and the steps since that save began: training goes on beside it until the next one. The loss curve is that of a run that nobody
+killed, bit for bit. With --layouts every third start is at another layout; the curve is then only near.
 """
 import argparse
 import os
@@ -42,11 +43,21 @@ def alive(pid):
     return True
 
 
-def check_start(place, before):
-    """What the restart went on from lies at most one interval, and a save under way, behind what was reached."""
+def cut_save(place):
+    """The step of the save that a kill ended; none if it met none."""
+    cut = [int(path.name.split(".")[0].split("-")[1]) for path in (place.path / "runs/killed/checkpoints").glob("*.writing")]
+    runs.expect(len(cut) <= 1, f"saves of several steps at once: {cut}")
+    return cut[0] if cut else None
+
+
+def check_start(place, before, cut):
+    """What the restart went on from. A kill without a save may have come between a step and its save."""
     events = [event for event in place.lines("killed", "events.jsonl") if event["event"] in ("start", "resume")]
     begin = events[-1]["step"] if events else 0
-    runs.expect(begin >= before - 2 * EVERY, f"reached step {before}, went on from {begin}: {place.output()}")
+    most = EVERY if cut is None else before - cut + EVERY
+    runs.expect(0 <= before - begin <= most and most <= 2 * EVERY,
+                f"reached step {before}, went on from {begin}, where {most} steps may be lost (a save of step {cut} was cut): "
+                f"{place.output()}")
     return begin
 
 
@@ -61,7 +72,7 @@ def main():
     rng = random.Random(arguments.seed)
     place = runs.Place(arguments.program, arguments.mpirun)
 
-    cut = 0  # saves that a kill ended
+    cut, cuts, most_lost = None, 0, 0  # the save that the last kill ended; how many did; steps
     for kill in range(arguments.kills):
         ranks, tensor = rng.choice(LAYOUTS) if arguments.layouts else (4, 2)
         before = place.last_step("killed")
@@ -73,9 +84,12 @@ def main():
         while any(map(alive, killed)):
             runs.expect(time.time() < end, f"kill {kill}: ranks of {killed} live on: {place.output()}")
             time.sleep(0.1)
-        cut += any((place.path / "runs/killed/checkpoints").glob("*.writing"))
-        begin = check_start(place, before)
-        print(f"kill {kill + 1}: {ranks} ranks from step {begin} to {place.last_step('killed')}", flush=True)
+        begin = check_start(place, before, cut)
+        most_lost = max(most_lost, before - begin)
+        cut = cut_save(place)
+        cuts += cut is not None
+        print(f"kill {kill + 1}: {ranks} ranks from step {begin} to {place.last_step('killed')}"
+              f"{'' if cut is None else f', in the save of step {cut}'}", flush=True)
 
     steps = place.last_step("killed") + EVERY
     for name in ("killed", "clear"):
@@ -91,8 +105,9 @@ def main():
         runs.expect(near, f"{key} is not that of the run that nobody killed")
     left = [path.name for path in (place.path / "runs/killed/checkpoints").iterdir() if ".writing" in path.name]
     runs.expect(not left, f"left behind: {left}")
-    print(f"{arguments.kills} kills, {cut} of them in the middle of a save, {steps} steps: the same curve")
-    runs.expect(cut > 0 or arguments.kills < 50, "no kill met a save")
+    print(f"{arguments.kills} kills, {cuts} of them in the middle of a save, at most {most_lost} steps lost, saves every {EVERY}, "
+          f"{steps} steps: the same curve")
+    runs.expect(cuts > 0 or arguments.kills < 50, "no kill met a save")
     place.remove()
 
 

@@ -96,7 +96,7 @@ def hang_while_saving(place, library):
 
 
 def no_locks(place, library):
-    """Runs side by side need locks to share cells: without them all end before one has begun."""
+    """Groups need locks to share cells: without them all end before one has begun. One group alone is warned, as a run is."""
     (place.path / "grid.yaml").write_text((place.path / "run.yaml").read_text() + """
 ablate:
   arms: {none: {model.attention.qk_norm.kind: none}, rms: {model.attention.qk_norm.kind: rms}}
@@ -106,6 +106,10 @@ ablate:
     code = place.ended(place.start(place.preloaded(library, "ablate", "grid.yaml", "data.valid=corpus", "train.steps=5",
                                             "--groups", "2")), 60, "no locks")
     runs.expect(code == 2 and "has no locks" in place.output(), f"no locks: exit {code}: {place.output()}")
+    code = place.ended(place.start(place.preloaded(library, "ablate", "grid.yaml", "data.valid=corpus", "train.steps=5")), 60,
+                       "one group without locks")
+    runs.expect(code == 0 and "nothing protects" in place.output() and "2 of 2 cells finished" in place.output(),
+                f"exit {code}: {place.output()}")
     code = place.ended(place.start(place.preloaded(library, "train", "run.yaml", "name=unlocked", "train.steps=5")), 60,
                       "one run without locks")
     runs.expect(code == 0 and "nothing protects" in place.output(), f"exit {code}: {place.output()}")

@@ -1,6 +1,8 @@
 // Whole ablations of the program: the same cells whatever interrupts them, and what they promise to have in common.
 #include <gmock/gmock.h>
 
+#include <iterator>
+#include <regex>
 #include <set>
 
 #include "tests/launch/run_fixture.h"
@@ -233,20 +235,88 @@ TEST_F(Ablate, KilledTenTimesIsUndisturbed) {
   const double start_seconds = keel(common + "--list").seconds;
   const Ended whole = keel(common + "name=whole");
   ASSERT_EQ(whole.code, 0) << whole.output;
+  // Moments of which ten take about half of its life; one that comes to its end before its time begins anew.
   int kills = 0;
-  for (uint64_t i = 0; i < 10; ++i) {
-    const double seconds = start_seconds * 0.7 + uniform(11, i) * whole.seconds / 6;
+  for (uint64_t i = 0; kills < 10 && i < 40; ++i) {
+    const double seconds = start_seconds * 0.7 + uniform(11, i) * whole.seconds / 10;
     const Ended ended = run_command(fmt::format("cd {} && timeout -s KILL {:.2f} {} {} name=killed",
                                                 directory_.string(), seconds, KEEL_PROGRAM, common));
-    kills += ended.code == 137;
+    if (ended.code == 137) {
+      ++kills;
+      continue;
+    }
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    std::filesystem::remove_all(directory_ / "runs/killed");
+    kills = 0;
   }
-  EXPECT_GE(kills, 5) << "the others came to the end before their time";
+  ASSERT_EQ(kills, 10) << "it came to its end too often";
+  size_t finished = 0;
+  for (const auto& cell : std::filesystem::directory_iterator(directory_ / "runs/killed/cells"))
+    finished += std::filesystem::exists(cell.path() / "result.json");
+  RecordProperty("finished when killed for the last time", int(finished));
   const Ended last = keel(common + "name=killed");
   ASSERT_EQ(last.code, 0) << last.output;
   EXPECT_EQ(column("killed", "end").size(), 12u);
   EXPECT_EQ(read("runs/killed/cells.csv"), read("runs/whole/cells.csv"));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "runs/killed/cells/rms-lr1e-3-seed1/checkpoints"))
       << "a finished cell keeps no checkpoint where checkpoint.final is false";
+}
+
+// As long per cell that is left as the cells so far have taken: between the time of their steps and that of the
+// program.
+TEST_F(Ablate, TellsHowLongItWillTake) {
+  const Ended ended = keel("ablate study.yaml train.steps=300 eval.every=300 checkpoint.every=null --only 1-3");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  const std::regex told("cell [0-9]+/12 ([a-z0-9_-]+): held-out loss .*  ETA (?:([0-9]+)m)?([0-9]+)s$");
+  double steps_seconds = 0;
+  int cells = 0;
+  for (const std::string& line : ended.ours) {
+    std::smatch found;
+    if (!std::regex_search(line, found, told)) continue;
+    ++cells;
+    for (const char* part : {"seconds_data", "seconds_forward_backward", "seconds_reduction", "seconds_update"})
+      for (double seconds : cell_metric(found[1], part)) steps_seconds += seconds;
+    const double eta = (found[2].matched ? 60 * std::stod(found[2]) : 0) + std::stod(found[3]);
+    const double left_per_done = double(3 - cells) / cells;
+    EXPECT_GE(eta + 1, steps_seconds * left_per_done) << line;
+    EXPECT_LE(eta - 1, ended.seconds * left_per_done) << line;
+  }
+  EXPECT_EQ(cells, 3) << ended.output;
+  // In a terminal every step says it, on one line.
+  const Ended live =
+      run_command(fmt::format("cd {} && script -qec '{} ablate study.yaml train.steps=6 --only 4 name=live' /dev/null",
+                              directory_.string(), KEEL_PROGRAM));
+  EXPECT_EQ(live.code, 0) << live.output;
+  EXPECT_THAT(live.output, ::testing::ContainsRegex("\r.\\[Kcell 4/12 [a-z0-9_-]+: step 5/6  loss [0-9.]+  max logit "
+                                                    "[0-9.]+  ETA [0-9]+s"));
+}
+
+// With a command that stands in for Slurm's: two tasks of an array share the cells, and end as the program does.
+TEST_F(Ablate, TheSlurmScriptIsATaskOfAnArray) {
+  const std::string common = "study.yaml train.steps=60 eval.every=30 ablate.seeds=[1] ";
+  ASSERT_EQ(keel("ablate " + common + "name=whole").code, 0);
+  std::ofstream(directory_ / "slurm.sh") << fmt::format(R"sh(
+rm -rf bin; mkdir bin
+printf '#!/bin/sh\necho $OMP_NUM_THREADS >> threads\nexec "$@"\n' > bin/srun
+ln -s {1} bin/keel
+chmod +x bin/*
+export PATH=$PWD/bin:$PATH
+(bash {0}/launch/slurm/ablate.sh {2} name=array; echo first $?) &
+KEEL={1} bash {0}/launch/slurm/ablate.sh {2} name=array; echo second $?
+wait
+SLURM_CPUS_PER_TASK=3 bash {0}/launch/slurm/ablate.sh {2} name=array --only 99; echo wrong $?
+)sh",
+                                                        KEEL_SOURCE_DIR, KEEL_PROGRAM, common);
+  const Ended both = run_command(fmt::format("cd {} && timeout 300 bash slurm.sh", directory_.string()));
+  for (const char* end : {"first 0", "second 0", "wrong 2"}) EXPECT_THAT(both.lines, Contains(end)) << both.output;
+  EXPECT_EQ(read("runs/array/cells.csv"), read("runs/whole/cells.csv"));
+  std::istringstream threads(read("threads"));
+  EXPECT_THAT(std::multiset<std::string>(std::istream_iterator<std::string>(threads), {}),
+              ::testing::UnorderedElementsAre("1", "1", "3"));
+  for (const auto& [cell, end] : column("array", "end")) {
+    EXPECT_EQ(cell_metric(cell, "loss", "array").size(), 60u) << cell;
+    EXPECT_THAT(read("runs/array/cells/" + cell + "/events.jsonl"), ::testing::Not(HasSubstr("resume"))) << cell;
+  }
 }
 
 TEST_F(Ablate, ASignalSavesAndTheSameCommandGoesOn) {

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <regex>
+#include <set>
 
 #include "checkpoints/safetensors/model_files.h"
 #include "checkpoints/safetensors/writer.h"
@@ -108,6 +110,52 @@ TEST_F(Convert, OnSeveralRanksAndInSeveralFiles) {
   EXPECT_TRUE(fs::exists(folder / "files/model.safetensors.index.json"));
   EXPECT_TRUE(weights_of(kFamilies + "olmo2") == weights_of(folder / "files"));
   EXPECT_THAT(keel("convert " + (folder / "one.h5") + " " + (folder / "files")).output, HasSubstr("holds a model"));
+}
+
+// Every tensor, in both directions: where it comes from, its type and shape, and where it goes.
+TEST_F(Convert, TellsWhatWentWhere) {
+  Weights weights = weights_of(kFamilies + "qwen3");
+  const size_t tensors = weights.size();
+  weights["model.layers.7.extra"] = {{1}, {0}};
+  const std::string attention = "model.layers.0.self_attn.";
+  Weight& joined = weights[attention + "qkv_proj.weight"];
+  joined.shape = {0, 32};
+  for (const char* part : {"q_proj.weight", "k_proj.weight", "v_proj.weight"}) {
+    const Weight weight = weights.at(attention + part);
+    weights.erase(attention + part);
+    joined.shape[0] += weight.shape[0];
+    joined.values.insert(joined.values.end(), weight.values.begin(), weight.values.end());
+  }
+  // The words of each line that tells of a tensor.
+  const auto table = [](const Ended& ended) {
+    std::multiset<std::string> rows;
+    for (const std::string& line : ended.lines)
+      if (line.starts_with("  ")) rows.insert(std::regex_replace(line.substr(2), std::regex(" +"), " "));
+    return rows;
+  };
+  const Ended there =
+      keel("convert " + model_with(weights, "joined") + " " + (folder / "model.h5") + " --allow-unexpected");
+  ASSERT_EQ(there.code, 0) << there.output;
+  const std::string of_joined = "model.layers.0.self_attn.qkv_proj.weight from row ";
+  EXPECT_EQ(table(there).size(), tensors + 1) << there.output;
+  EXPECT_THAT(table(there), ::testing::IsSupersetOf(
+                                {std::string("model.embed_tokens.weight F32 [320, 32] -> embedding.weight [320, 32]"),
+                                 of_joined + "0 F32 [96, 32] -> blocks.0.attention.q.weight [64, 32]",
+                                 of_joined + "64 F32 [96, 32] -> blocks.0.attention.k.weight [16, 32]",
+                                 of_joined + "80 F32 [96, 32] -> blocks.0.attention.v.weight [16, 32]",
+                                 std::string("model.layers.1.self_attn.k_norm.weight F32 [16] -> "
+                                             "blocks.1.attention.k_norm.weight [16]"),
+                                 std::string("model.layers.7.extra left out")}));
+  const Ended back = keel("convert " + (folder / "model.h5") + " " + (folder / "back") + " --type bf16");
+  ASSERT_EQ(back.code, 0) << back.output;
+  EXPECT_EQ(table(back).size(), tensors) << back.output;
+  EXPECT_THAT(table(back),
+              ::testing::IsSupersetOf({"embedding.weight [320, 32] -> model.embed_tokens.weight BF16 [320, 32]",
+                                       "blocks.0.attention.k.weight [16, 32] -> model.layers.0.self_attn.k_proj.weight "
+                                       "BF16 [16, 32]",
+                                       "blocks.1.mlp.down.weight [32, 48] -> model.layers.1.mlp.down_proj.weight BF16 "
+                                       "[32, 48]",
+                                       "final_norm.weight [32] -> model.norm.weight BF16 [32]"}));
 }
 
 // Neighbouring pairs: rows of q and k and their gains move together, and come back (CASES R80).

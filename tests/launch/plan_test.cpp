@@ -98,6 +98,50 @@ TEST_F(Plan, CountsOfASmallModel) {
   EXPECT_THAT(plan_layout(config, device, 3, 1).refused, HasSubstr("3 ranks do not divide 4 heads"));
 }
 
+// Products and memory traffic overlap; data exchanges hide behind two thirds of that, tensor exchanges do not.
+TEST(PlannedTime, IsTheRoofline) {
+  EXPECT_DOUBLE_EQ((PlannedTime{.products = 3, .memory = 2, .tensor = 1, .data = 2}.total()), 3 + 1);
+  EXPECT_DOUBLE_EQ((PlannedTime{.products = 3, .memory = 2, .tensor = 1, .data = 5}.total()), 3 + 1 + (5 - 2));
+  EXPECT_DOUBLE_EQ((PlannedTime{.products = 1, .memory = 6, .tensor = 0.5, .data = 4.5}.total()), 6 + 0.5 + 0.5);
+}
+
+TEST_F(Plan, TimesOfASmallModel) {
+  const auto plan = [&](int ranks_per_host) {
+    const FullConfig config =
+        read_full_config((directory_ / "run.yaml").string(),
+                         std::vector<std::string>{"model.vocab=320", "parallel.tensor_across_hosts=true"});
+    return plan_layout(config,
+                       {.name = "device",
+                        .gpu = true,
+                        .memory_bytes = 1e9,
+                        .bf16_rate = 8e12,
+                        .fp32_rate = 2e12,
+                        .memory_rate = 4e10,
+                        .link_rate = 1e9,
+                        .network_rate = 1e8,
+                        .ranks_per_host = ranks_per_host},
+                       2, 2);
+  };
+  const LayoutPlan cut = plan(4);
+  // Of each of two layers q and output 32 x 32, k and v 16 x 32, three of the feed-forward 64 x 32; and the head.
+  const double weights = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32) + 320 * 32;
+  const double attention = 2 * 12 * (4 * 8) * 32 / 2;  // operations per token, of two layers, causal
+  const double tokens = 4 * 32;                        // of half of 8 sequences
+  EXPECT_DOUBLE_EQ(cut.time.products, tokens * (6 * weights + attention) / 2 / 2e12);
+  // Two micro-steps of two sequences.
+  const PlannedMemory& memory = cut.memory;
+  EXPECT_EQ(memory.copies, 0);
+  EXPECT_DOUBLE_EQ(cut.time.memory, (2 * 3 * (memory.weights + memory.activations) + 2 * memory.weights +
+                                     memory.gradients + 2 * memory.moments) /
+                                        4e10);
+  EXPECT_GT(cut.time.memory, 0);
+  EXPECT_DOUBLE_EQ(cut.time.tensor, cut.tensor_bytes / 1e9);
+  EXPECT_DOUBLE_EQ(cut.time.data, cut.data_bytes / 1e9);
+  EXPECT_DOUBLE_EQ(plan(2).time.tensor, cut.tensor_bytes / 1e9) << "within a host";
+  EXPECT_DOUBLE_EQ(plan(2).time.data, cut.data_bytes / 1e8) << "between hosts";
+  EXPECT_DOUBLE_EQ(plan(1).time.tensor, cut.tensor_bytes / 1e8);
+}
+
 // A ring sends 2 (R - 1) / R of what R ranks sum: with one KV head on four ranks the gradients of k, v and its gains,
 // and those of gains that all heads share, once a step, of what a data rank updates.
 TEST_F(Plan, CountsTheSumsOfSharedGradients) {

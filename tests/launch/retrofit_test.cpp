@@ -74,6 +74,36 @@ TEST_F(Retrofit, PutsQkNormIn) {
   EXPECT_THAT(keel("convert --retrofit qk_norm=l2 " + base + " out.h5").output, HasSubstr("qk_norm=rms is known"));
 }
 
+// At a learning rate at which logits grow without end, from the first checkpoint with one above 50: left alone, the
+// largest doubles within 50 steps; with QK-Norm put in it never does, and the loss is back within 1% of what it was,
+// and of what the model left alone has come to by then.
+TEST_F(Retrofit, HoldsLogitsThatWouldGrow) {
+  constexpr double kGrown = 50;
+  constexpr size_t kEvery = 10, kSteps = 50;
+  const std::string common = "train run.yaml optimizer.lr=8e-2 schedule.kind=constant eval.every=null ";
+  const std::string without = "model.attention.qk_norm.kind=none ";
+  succeed(common + without + fmt::format("name=base train.steps=60 checkpoint.keep=99 checkpoint.every={}", kEvery));
+  const std::vector<double> logits = metric("base", "largest_logit");
+  ASSERT_EQ(logits.size(), 60u);
+  size_t at = kEvery;
+  while (at < 60 && logits[at - 1] < kGrown) at += kEvery;
+  ASSERT_LT(at, 60u) << "logits have not grown";
+  const std::string base = checkpoint("base", int(at));
+  succeed("convert --retrofit qk_norm=rms --data corpus-valid " + base + " fitted.h5");
+  const std::string go_on = common + fmt::format("train.steps={} checkpoint.resume=", at + kSteps);
+  succeed(go_on + base + " name=alone " + without);
+  succeed(go_on + "fitted.h5 name=held");
+  const auto largest = [&](const std::string& run) { return std::ranges::max(metric(run, "largest_logit")); };
+  EXPECT_GT(largest("alone"), 2 * logits[at - 1]);
+  EXPECT_LT(largest("held"), 2 * logits[at - 1]);
+  const double before = loss_of(base), alone = loss_of(checkpoint("alone", int(at + kSteps))),
+               held = loss_of(checkpoint("held", int(at + kSteps)));
+  EXPECT_LT(held, 1.01 * before);
+  EXPECT_LT(held, 1.01 * alone);
+  fmt::print("step {}, largest logit {:.1f}: then {:.1f} alone, {:.1f} held; losses {:.3f}, {:.3f}, {:.3f}\n", at,
+             logits[at - 1], largest("alone"), largest("held"), before, alone, held);
+}
+
 // Ranks see parts of the text, or have parts of the heads: the same gains.
 TEST_F(Retrofit, OnSeveralRanks) {
   succeed(std::string(kBaseline) + "train.steps=40 model.attention.kv_heads=2");

@@ -191,11 +191,11 @@ TEST(RunLock, NamesItsHolderAndGoesWithIt) {
 TEST(RunLock, CanBeTried) {
   Scratch scratch;
   {
-    const std::optional<RunLock> lock = RunLock::try_take(scratch.path());
+    const std::optional<RunLock> lock = RunLock::try_take(scratch.path(), RunLock::Beside::others);
     ASSERT_TRUE(lock);
-    EXPECT_FALSE(RunLock::try_take(scratch.path())) << "in this process, too";
+    EXPECT_FALSE(RunLock::try_take(scratch.path(), RunLock::Beside::others)) << "in this process, too";
   }
-  EXPECT_TRUE(RunLock::try_take(scratch.path()));
+  EXPECT_TRUE(RunLock::try_take(scratch.path(), RunLock::Beside::others));
 }
 
 TEST(RunLock, AKilledHolderFreesIt) {

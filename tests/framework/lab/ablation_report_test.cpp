@@ -149,7 +149,7 @@ RunRecord run_with_heads(uint64_t layers, uint64_t heads, size_t rows, double lo
   HeadRecord record{.layers = layers, .width = heads};
   for (size_t i = 1; i <= rows; ++i) record.steps.push_back(int64_t(i));
   for (size_t i = 0; i < rows * layers * heads; ++i) record.values.push_back(1 + float(i * 7919 % 1000));
-  for (const char* name : {"largest_logit", "logit_bound", "entropy", "parallel", "q_gain", "k_gain", "logit_scale",
+  for (const char* name : {"largest_logit", "bound_used", "entropy", "parallel", "q_gain", "k_gain", "logit_scale",
                            "q_gain_gradient", "k_gain_gradient", "logit_scale_gradient", "q_rms", "k_rms"})
     run.heads[name] = record;
   return run;

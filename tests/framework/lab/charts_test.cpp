@@ -60,6 +60,25 @@ TEST(Charts, HeatMapsKeepTheirPeaks) {
   EXPECT_EQ(narrow.values[0][52], 1);
 }
 
+TEST(Charts, LongCurvesKeepTheirExtremes) {
+  Series series{.label = "a"};
+  for (int i = 0; i < 200000; ++i) series.x.push_back(i), series.y.push_back(i % 2 ? 1.5 : 1);
+  series.y[123456] = 9, series.y[77777] = 0.125, series.y[50000] = std::nan(""), series.y[60001] = INFINITY;
+  const Series thin = thinned(series, 2000);
+  EXPECT_LE(thin.x.size(), 2000u);
+  EXPECT_TRUE(std::ranges::is_sorted(thin.x));
+  for (size_t at : {123456, 77777, 50000, 60001}) {
+    const auto found = std::ranges::find(thin.x, double(at));
+    ASSERT_NE(found, thin.x.end()) << at;
+    const double kept = thin.y[size_t(found - thin.x.begin())];
+    EXPECT_TRUE(kept == series.y[at] || std::isnan(series.y[at])) << at << ": " << kept;
+  }
+  const Picture picture = draw(Chart{.name = "c", .title = "t", .series = {series}});
+  EXPECT_LT(picture.light.size(), 200u << 10);
+  EXPECT_THAT(picture.light, HasSubstr("∞"));
+  EXPECT_EQ(std::count(picture.csv.begin(), picture.csv.end(), '\n'), 200001) << "the numbers are all there";
+}
+
 // gnuplot runs what stands in backticks inside double quotes.
 TEST(Charts, NamesAreDrawnAsTheyAre) {
   const auto made = std::filesystem::temp_directory_path() / fmt::format("keel-charts-{}", getpid());

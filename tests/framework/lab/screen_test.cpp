@@ -29,6 +29,24 @@ TEST(Screen, ShowsInfinitiesAsTheReportDoes) {
   EXPECT_THAT(lines[2], ::testing::ContainsRegex("^max logit +inf"));
 }
 
+// An evaluation every 500 steps, of which the sparklines show the last 250 or so.
+TEST(Screen, ShowsTheLastHeldOutLossHoweverLongAgo) {
+  data::TemporaryFolder folder;
+  io::JsonLinesWriter metrics(folder / "metrics.jsonl");
+  const std::string filler(400, 'x');
+  auto steps = [&](int64_t first, int64_t last) {
+    for (int64_t step = first; step <= last; ++step)
+      metrics.write({{"step", step}, {"loss", 5.0}, {"largest_logit", 3.0}, {"filler", filler}});
+  };
+  steps(1, 500);
+  EXPECT_THAT(screen_of(folder / "", {})[3], ::testing::ContainsRegex("^held-out +none yet"));
+  metrics.write({{"step", 500}, {"valid_loss", 4.25}});
+  steps(501, 999);
+  metrics.write({{"step", 1000}, {"valid_loss", 4.125}});
+  steps(1001, 1999);
+  EXPECT_THAT(screen_of(folder / "", {})[3], ::testing::ContainsRegex("^held-out +4.1250  at step 1000"));
+}
+
 class AblationScreen : public ::testing::Test {
  protected:
   // Cells named 0, 1, ..., all of which have made `steps` steps and skipped each.

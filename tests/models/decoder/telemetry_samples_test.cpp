@@ -104,6 +104,34 @@ TEST_P(Probes, CountsParallelQueriesAndKeys) {
     }
 }
 
+// Of a long sequence every part is looked at, at every distance, and no more of it than of a short one. Keys of the
+// last eighth are parallel to all queries.
+TEST_P(Probes, LooksAtAllOfALongSequence) {
+  constexpr int64_t T = 2560, d = 8, kStride = 5, kQueries = 16, kFirst = T / 8 * 7;
+  models::TelemetrySamples samples({.layers = 1, .heads = 1, .length = T, .device = test_device()});
+  std::vector<float> q(size_t(T * d), 0), k(size_t(T * d), 0);
+  for (int64_t t = 0; t < T; ++t) q[size_t(t * d)] = 1, k[size_t(t * d + (t < kFirst ? 1 : 0))] = 2;
+  float parallel = 0, pairs = 0;
+  for (int64_t i = 1; i <= kQueries; ++i)
+    for (int64_t t = i * T / kQueries - 1, j = t - (i - 1) % kStride; j >= 0; j -= kStride)
+      ++pairs, parallel += j >= kFirst;
+  ASSERT_GT(parallel, 0);
+  EXPECT_LT(pairs, kQueries * 512);
+  samples.begin_step();
+  samples.look_at_heads(0, there(q, {T, 1, d}), there(k, {T, 1, d}), ConstTensor(), 0);
+  EXPECT_EQ(host_values(samples.pairs()), std::vector<float>{pairs});
+  EXPECT_EQ(host_values(samples.parallel()), std::vector<float>{parallel});
+  // Each query sees one document of three tokens, of which its distances reach some.
+  std::vector<int32_t> starts(static_cast<size_t>(T));
+  for (int64_t t = 0; t < T; ++t) starts[size_t(t)] = int32_t(std::max<int64_t>(0, t - 2));
+  const DeviceTensor starts_there = device_tensor(starts);
+  samples.begin_step();
+  samples.look_at_heads(0, there(q, {T, 1, d}), there(k, {T, 1, d}), starts_there.tensor.reshaped({1, T}), 0);
+  pairs = 0;
+  for (int64_t i = 1; i <= kQueries; ++i) pairs += (i - 1) % kStride <= 2;
+  EXPECT_EQ(host_values(samples.pairs()), std::vector<float>{pairs});
+}
+
 TEST(TelemetrySamples, CountsWhatLeavesTheRangeOfBf16) {
   models::TelemetrySamples samples({.layers = 1, .heads = 1, .length = 4, .device = test_device()});
   std::vector<float> values(32, -2);
