@@ -32,22 +32,24 @@ void* counted(size_t size_bytes, void* caller) {
 
 }  // namespace
 
-void* operator new(size_t size_bytes) {
+// Not inline: their return address is that of the caller, and half of a pair inlined looks like a mistake to a
+// compiler.
+[[gnu::noinline]] void* operator new(size_t size_bytes) {
   return counted(size_bytes, __builtin_return_address(0));
 }
-void* operator new[](size_t size_bytes) {
+[[gnu::noinline]] void* operator new[](size_t size_bytes) {
   return counted(size_bytes, __builtin_return_address(0));
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept {
   std::free(memory);
 }
 
