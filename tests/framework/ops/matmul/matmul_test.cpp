@@ -309,7 +309,7 @@ TEST(PackedWeight, PlansOnTheMetaDevice) {
   packed.refresh(w);
   linear_forward(y, x, packed);
   linear_backward_input(x, y, packed);
-  const OwnedTensor here = random_tensor({64, 32}, DType::bf16, 1);
+  const OwnedTensor here({64, 32}, DType::bf16);
   PackedWeight real;
   real.refresh(here);
   EXPECT_EQ(packed.size_bytes(), real.size_bytes());
