@@ -1,6 +1,8 @@
 // Whole runs in trouble: poisoned data, saves that fail, and what they leave.
 #include <gmock/gmock.h>
 
+#include <cstdio>
+
 #include "checkpoints/latest.h"
 #include "framework/data/dataset.h"
 #include "framework/io/jsonl.h"
@@ -77,6 +79,7 @@ TEST_F(Recovery, PoisonedDataIsLeftOutAndTheRunIsAsGoodAsAClearOne) {
   EXPECT_EQ(metric("poisoned", "loss").size(), 110u);
   EXPECT_EQ(metric("poisoned", "updates").back(), 110);
   const double good = metric("clear", "valid_loss").back(), recovered = metric("poisoned", "valid_loss").back();
+  std::printf("held-out loss of the clear run %.4f, of the recovered one %.4f\n", good, recovered);
   EXPECT_NEAR(recovered, good, 0.01 * good);
   EXPECT_THAT(ended.output, HasSubstr("spike score: loss"));
   const auto score = events("poisoned", "spike_score");
