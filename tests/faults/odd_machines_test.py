@@ -104,7 +104,7 @@ ablate:
   seeds: [1]
   baseline: none
 """)
-    for ending in ("bin", "json"):
+    for ending in ("bin", "idx", "json"):
         shutil.copy(place.path / f"corpus.{ending}", place.path / f"held_out.{ending}")
     code = place.ended(place.start(place.preloaded(library, "ablate", "grid.yaml", "data.valid=held_out", "train.steps=5",
                                             "--groups", "2")), 60, "no locks")
