@@ -56,18 +56,20 @@ TEST_F(Plan, CountsWeightsOfALargeModel) {  // QKNORM.md section 4
   EXPECT_THAT(keel("plan run.yaml --device h20").output, HasSubstr("did you mean h200"));
 }
 
+const DeviceSheet kDevice = {.name = "device",
+                             .memory_bytes = 1e9,
+                             .bf16_rate = 1e12,
+                             .fp32_rate = 1e12,
+                             .memory_rate = 1e12,
+                             .link_rate = 1e9,
+                             .network_rate = 1e9,
+                             .ranks_per_host = 8};
+
 // 6 N + 12 L H d T operations; gradients there and weights back; weights, gradients and moments by hand.
 TEST_F(Plan, CountsOfASmallModel) {
   const FullConfig config =
       read_full_config((directory_ / "run.yaml").string(), std::vector<std::string>{"model.vocab=257"});
-  DeviceSheet device{.name = "device",
-                     .memory_bytes = 1e9,
-                     .bf16_rate = 1e12,
-                     .fp32_rate = 1e12,
-                     .memory_rate = 1e12,
-                     .link_rate = 1e9,
-                     .network_rate = 1e9,
-                     .ranks_per_host = 8};
+  DeviceSheet device = kDevice;
   const LayoutPlan whole = plan_layout(config, device, 1, 1), cut = plan_layout(config, device, 2, 2);
   const double padding = 2.0 * (320 - 257) * 32;  // of both tables, which is in memory and is no parameter
   const double parameters = double(models::Decoder(config.model).cost(32).parameters) + padding;
@@ -110,17 +112,13 @@ TEST_F(Plan, TimesOfASmallModel) {
     const FullConfig config =
         read_full_config((directory_ / "run.yaml").string(),
                          std::vector<std::string>{"model.vocab=320", "parallel.tensor_across_hosts=true"});
-    return plan_layout(config,
-                       {.name = "device",
-                        .gpu = true,
-                        .memory_bytes = 1e9,
-                        .bf16_rate = 8e12,
-                        .fp32_rate = 2e12,
-                        .memory_rate = 4e10,
-                        .link_rate = 1e9,
-                        .network_rate = 1e8,
-                        .ranks_per_host = ranks_per_host},
-                       2, 2);
+    DeviceSheet device = kDevice;
+    device.gpu = true;
+    device.fp32_rate = 2e12;
+    device.memory_rate = 4e10;
+    device.network_rate = 1e8;
+    device.ranks_per_host = ranks_per_host;
+    return plan_layout(config, device, 2, 2);
   };
   const LayoutPlan cut = plan(4);
   // Of each of two layers q and output 32 x 32, k and v 16 x 32, three of the feed-forward 64 x 32; and the head.
