@@ -27,7 +27,7 @@ from decoder import Batch, Decoder
 
 T, SEQUENCES, VOCABULARY = 12, 4, 40
 STEPS = 8
-TOLERANCE, FLOOR = 1e-5, 1e-9  # DESIGN.md's for fp32: of a tensor's norm, and of the norm of all gradients
+TOLERANCE, FLOOR = 1e-5, 1e-9  # of a tensor's norm, and of the norm of all gradients; fp32
 CONFIG = """
 precision: fp32
 model:

@@ -43,7 +43,7 @@ TEST_F(Train, ShardedOptimizerIsTheSameBits) {
   expect_same_tensors(checkpoint("zero", 20), checkpoint("plain", 20));
 }
 
-TEST_F(Train, ResumedIsUninterrupted) {
+TEST_F(Train, ResumedIsUninterrupted) {  // CASES R33
   struct Variant {
     const char *name, *keys;
   };

@@ -29,6 +29,7 @@ PARAMETER = re.compile(r"\s*(const\s+)?[\w:]+(\s+const)?(\s*([&*]|[.]{3})+\s*|\s
 # Preprocessor conditions: only in the file that CMake fills in. "#if HWY_ONCE" is Highway's own idiom.
 CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef)\b(?!\s+HWY_ONCE)")
 LEFT_OPEN = re.compile(r"\b(TODO|FIXME|XXX)\b")
+CASES = "tests/CASES.md"
 
 
 def folder_of(path):
@@ -100,8 +101,35 @@ def problems_of(path, text):
             yield number, "left open"
 
 
+def problems_of_references(texts):
+    """Problems of what sources cite: documents that are not there, cases of tests/CASES.md without a test, and the other way."""
+    documents = {path.rsplit("/", 1)[-1] for path in texts if path.endswith(".md")}
+    cases, cited = set(re.findall(r"^### (R\d+) ", texts[CASES], re.M)), set()
+    for path, text in texts.items():
+        if path == CASES or path == "tests/style/style.py":
+            continue
+        for name in sorted(set(re.findall(r"\b\w+\.md\b", text)) - documents):
+            yield f"{path}: names {name}, which is not in the tree"
+        if path.startswith("tests/"):
+            cited |= set(re.findall(r"\bR\d\d\b", text))
+    for case in sorted(cases - cited):
+        yield f"{CASES}: no test cites {case}"
+    for case in sorted(cited - cases):
+        yield f"{CASES}: {case} is cited, but not there"
+
+
 def check(root):
     found = 0
+    texts = {}
+    for folder in ["framework", "models", "checkpoints", "launch", "tests", "configs"]:
+        for file in sorted(pathlib.Path(root, folder).rglob("*")):
+            if file.suffix in {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".md", ".txt"}:
+                texts[file.relative_to(root).as_posix()] = file.read_text()
+    for file in sorted(pathlib.Path(root).glob("*.md")):
+        texts[file.name] = file.read_text()
+    for problem in problems_of_references(texts) if CASES in texts else []:
+        print(problem)
+        found += 1
     for folder in ["framework", "models", "checkpoints", "launch", "tests"]:
         for file in sorted(pathlib.Path(root, folder).rglob("*")):
             if file.suffix not in {".h", ".cpp", ".cu"}:
@@ -136,6 +164,9 @@ def self_test():
         for path, text in files.items():
             if any(problems_of(path, text)) != expected:
                 sys.exit(f"{path}: {'no ' if expected else ''}problem found in {text!r}")
+    cited = {CASES: "### R01 a\n### R02 b\n", "tests/a.cpp": "// CASES R01, R03", "framework/a.h": "// A.md, B.md", "B.md": ""}
+    if len(list(problems_of_references(cited))) != 3:
+        sys.exit("a document or a case that is missing was not found")
     with tempfile.TemporaryDirectory() as root, contextlib.redirect_stdout(None):
         pathlib.Path(root, "framework/ops").mkdir(parents=True)
         pathlib.Path(root, "framework/ops/a.h").write_text(mistakes["framework/ops/a.h"])

@@ -1,5 +1,5 @@
-// What every numerical test shares: seeded random tensors, values as doubles, and the tolerances of DESIGN.md section 4
-// as GoogleTest assertions that print what they measured.
+// What every numerical test shares: seeded random tensors, values as doubles, and the tolerances as GoogleTest
+// assertions that print what they measured.
 //
 //   EXPECT_TRUE(near_by_norm(y, expected, kOneOpBf16));
 //   EXPECT_TRUE(fails(near_by_norm(shifted(to_doubles(y)), expected, kOneOpBf16)));    // the tolerance can tell
@@ -117,7 +117,7 @@ inline ::testing::AssertionResult near_by_norm(const ConstTensor& actual, const 
 }
 
 // Every row of `columns` values on its own: |a - b| <= relative |b| + of_typical * (root mean square of the row norms
-// of b). The defaults are DESIGN.md's for bf16, a row being one token's head.
+// of b). The defaults are for bf16, a row being one token's head.
 struct RowTolerance {
   double relative = 8e-3;
   double of_typical = 3e-2;

@@ -92,7 +92,7 @@ TEST(Ending, RealOutOfMemory) {
   EXPECT_EQ(run.ours.size(), 1u);
 }
 
-TEST(Ending, KilledRankEndsAll) {
+TEST(Ending, KilledRankEndsAll) {  // CASES R60
   for (const char* name : {"alone_kill", "alone_segv", "alone_term", "alone_exit"}) {
     Ended run = run_ranks(4, name);
     EXPECT_NE(run.code, 0) << name;
@@ -190,7 +190,7 @@ TEST(Ending, DifferentBuildsAreRefused) {
   EXPECT_THAT(run.ours, ElementsAre(HasSubstr("build differs between ranks: rank 2 ")));
 }
 
-TEST(Start, LauncherThatAnnouncesMoreRanksIsRefused) {
+TEST(Start, LauncherThatAnnouncesMoreRanksIsRefused) {  // CASES R61
   for (const char* variables : {"PMI_SIZE=4 SLURM_NTASKS=4", "OMPI_COMM_WORLD_SIZE=4", "SLURM_STEP_NUM_TASKS=4",
                                 "SLURM_NTASKS=4 SLURM_STEP_ID=0"}) {
     Ended run = run_command(fmt::format("env {} {} fine", variables, HELPER));
@@ -202,7 +202,7 @@ TEST(Start, LauncherThatAnnouncesMoreRanksIsRefused) {
   EXPECT_EQ(run_command(fmt::format("env SLURM_NTASKS=4 {} fine", HELPER)).code, 0);
 }
 
-TEST(Start, RanksThatCannotBeReachedAreReported) {
+TEST(Start, RanksThatCannotBeReachedAreReported) {  // CASES R63
   Ended run = run_ranks(2, "late_start");
   EXPECT_EQ(run.code, 1);
   EXPECT_THAT(run.ours, ElementsAre(AllOf(HasSubstr("could not reach each other within 0.5 s"),
@@ -222,7 +222,7 @@ TEST(Start, LocalRanksShareTheCores) {
   EXPECT_THAT(run.lines, ElementsAre("rank 0/1 local 0/1 threads 3"));
 }
 
-// 4 ranks on as few as 2 cores: 20 steps and 4000 small exchanges must not crawl.
+// 4 ranks on as few as 2 cores: 20 steps and 4000 small exchanges must not crawl., CASES R64
 TEST(Start, OversubscribedRanksDoNotCrawl) {
   Ended run =
       run_command(fmt::format("env -u OMP_NUM_THREADS -u OMPI_MCA_mpi_yield_when_idle {} --oversubscribe --bind-to "

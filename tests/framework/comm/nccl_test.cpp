@@ -27,7 +27,7 @@ Ended run_ranks(int ranks, const std::string& name, const std::string& variables
   return run_ranks(fmt::format("-n {} {} {}", ranks, HELPER, name), variables);
 }
 
-TEST(GpuStart, EachRankTakesItsOwnGpu) {
+TEST(GpuStart, EachRankTakesItsOwnGpu) {  // CASES R62
   EXPECT_THAT(run_ranks(1, "fine").lines, ElementsAre("rank 0 on cuda:0"));
   EXPECT_THAT(run_ranks(3, "fine").lines,
               UnorderedElementsAre("rank 0 on cuda:0", "rank 1 on cuda:1", "rank 2 on cuda:2"));

@@ -91,7 +91,7 @@ TEST(SamplePosition, RefusesDamagedNumbers) {
 }
 
 // 10 samples, batch 2, 3 epochs, a checkpoint after each of the 15 steps.
-TEST(Resume, FromEveryCheckpointTheOrderIsTheUninterruptedOne) {
+TEST(Resume, FromEveryCheckpointTheOrderIsTheUninterruptedOne) {  // CASES R29
   auto run = [](SamplePosition position, int64_t steps) {
     const SampleOrder order = ten_samples();  // built again by every process
     std::vector<int64_t> samples;
@@ -112,7 +112,7 @@ TEST(Resume, FromEveryCheckpointTheOrderIsTheUninterruptedOne) {
   }
 }
 
-TEST(Resume, MidEpochYieldsTheUnseenAndThenWholeEpochs) {
+TEST(Resume, MidEpochYieldsTheUnseenAndThenWholeEpochs) {  // CASES R27
   const SampleOrder order = ten_samples();
   SamplePosition position;
   std::set<int64_t> unseen, epoch_one;

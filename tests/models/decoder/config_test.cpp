@@ -145,7 +145,7 @@ std::string split_refusal(const std::string& keys, int ranks) {
   return "accepted";
 }
 
-TEST(Parallelize, RefusesWhatDoesNotDivide) {  // CASES R58
+TEST(Parallelize, RefusesWhatDoesNotDivide) {  // CASES R39, R58
   EXPECT_THAT(split_refusal("attention: {heads: 4}", 3), HasSubstr("3 ranks do not divide 4 heads"));
   EXPECT_THAT(split_refusal("attention: {heads: 12, kv_heads: 6, head_dim: 8}", 4), HasSubstr("6 KV heads"));
   EXPECT_THAT(split_refusal("attention: {heads: 6, head_dim: 8}", 3), HasSubstr("3 ranks do not divide 128 features"));

@@ -31,7 +31,6 @@ bool all_finite(const ConstTensor& tensor) {
   return true;
 }
 
-// CASES.md R14.
 TEST(AttentionMask, AFullyMaskedRowGivesZeroAndNoGradient) {  // CASES R14
   AttentionCase whole = simple_case(4, 8, 1, 1, 1), without;
   whole.x.first_key = {0, 4, 0, 0};
