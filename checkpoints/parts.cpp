@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <numeric>
+#include <set>
 
 namespace keel::checkpoints {
 namespace {
@@ -71,23 +73,32 @@ void verify_part(io::IoContext& context, const std::string& path) {
     throw input_error("{}: a part that links other files", path);
 }
 
+// Looking for a member would open what a link leads to, so the list of parts lies in the file itself.
+void check_list(const io::File& file, const std::map<std::string, std::string>& links) {
+  for (const auto& [name, to] : links)
+    if (name == "parts" || name.starts_with("parts/"))
+      throw input_error("{}: {}: a link, which no checkpoint has there", file.name(), name);
+}
+
 // Names of files beside the one that links them, and what that links is among them.
-void check_names(const io::File& file, const std::vector<std::string>& names, const std::set<std::string>& linked) {
+void check_names(const io::File& file, const std::vector<std::string>& names,
+                 const std::map<std::string, std::string>& links) {
   const std::set<std::string> distinct(names.begin(), names.end());
   for (const std::string& name : distinct)
     if (name.empty() || fs::path(name).filename() != name || name.starts_with('.'))
       throw input_error("{}: '{}' is no name of a part beside it", file.name(), name);
   if (distinct.size() != names.size()) throw input_error("{}: a part is named twice", file.name());
-  for (const std::string& name : linked)
-    if (!distinct.contains(name)) throw input_error("{}: a link to {}, which is none of its parts", file.name(), name);
+  for (const auto& [name, to] : links)
+    if (!distinct.contains(to)) throw input_error("{}: a link to {}, which is none of its parts", file.name(), to);
 }
 
 }  // namespace
 
 std::vector<std::string> verified_parts(io::IoContext& context, const io::File& file) {
-  const std::set<std::string> linked = file.checked_links();
+  const std::map<std::string, std::string> links = file.checked_links();
+  check_list(file, links);
   const std::vector<std::string> names = file.has(kNames) ? file.read_texts(kNames) : std::vector<std::string>();
-  check_names(file, names, linked);
+  check_names(file, names, links);
   if (!file.has("parts")) return {};
   const std::vector<uint8_t> headers = file.open_dataset(kHeaders).read_all<uint8_t>();
   if (names.empty() || headers.size() % names.size() != 0)

@@ -258,16 +258,19 @@ void verify_tensors(io::IoThread& io, const std::string& path, const std::functi
             tensors.push_back(path_of(kind, name));
     });
   });
+  constexpr size_t kBetweenMeetings = 16;  // tensors: one may have fewer tiles than there are ranks
   int64_t number = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
+  for (size_t first = 0; first < tensors.size(); first += kBetweenMeetings) {
+    const size_t last = std::min(tensors.size(), first + kBetweenMeetings);
     options.run([&] {
-      open->read("checking", [&](const CheckedFile& checked) {
-        TensorReader reader(checked.file, tensors[i], tile_elements_of(checked.file));
-        for (int64_t tile = 0; tile < reader.tiling().tiles(); ++tile)
-          if (number++ % share.size == share.index) reader.tile(tile);
-      });
+      for (size_t i = first; i < last; ++i)
+        open->read("checking", [&](const CheckedFile& checked) {
+          TensorReader reader(checked.file, tensors[i], tile_elements_of(checked.file));
+          for (int64_t tile = 0; tile < reader.tiling().tiles(); ++tile)
+            if (number++ % share.size == share.index) reader.tile(tile);
+        });
     });
-    progress(double(i + 1) / double(tensors.size()));
+    progress(double(last) / double(tensors.size()));
   }
 }
 

@@ -6,9 +6,7 @@
 namespace keel::checkpoints {
 namespace {
 
-constexpr int64_t kTilesOfARank = 8;  // per round: 8 MiB to write, and about as much of its own on its way
-
-// Ranks that have something to write: where few hold what many write, a round is as large as those few can send.
+// Ranks that have something to write.
 int64_t holders(comm::Communicator& world, const LocalTensors& tensors) {
   const bool holds = std::ranges::any_of(
       tensors_of(tensors), [&](const LogicalTensor& tensor) { return !runs_to_write(tensors, tensor).empty(); });
@@ -27,10 +25,14 @@ TileExchange::TileExchange(comm::Communicator& world, int writers, const LocalTe
       writers_(writers),
       tensors_(tensors),
       tile_elements_(tile_elements),
-      per_round_(kTilesOfARank * std::min<int64_t>(writers, holders(world, tensors))) {
+      per_round_(tiles_of_a_round(writers, holders(world, tensors))) {
   for (const LogicalTensor& tensor : tensors_of(tensors))
     for (int64_t i = 0; i < Tiling(tensor.shape(), tile_elements).tiles(); ++i)
       tiles_.push_back({tensor, i, int64_t(tiles_.size())});
+}
+
+int64_t TileExchange::tiles_of_a_round(int64_t writers, int64_t holders) {
+  return std::min(8 * writers, 128 * holders);
 }
 
 int64_t TileExchange::rounds() const {

@@ -25,6 +25,9 @@ class TileExchange {
   // Everything outlives this. All ranks pass the same parameters. The first `writers` ranks get tiles to write.
   // Collective.
   TileExchange(comm::Communicator& world, int writers, const LocalTensors& tensors, int64_t tile_elements);
+  // At most 8 of each rank that writes, and 128 of each that holds what others write: a tile has 1 MiB, so memory stays
+  // small beside training, and the rounds few, in each of which all ranks meet.
+  static int64_t tiles_of_a_round(int64_t writers, int64_t holders);
 
   // Every tile of the file, in order.
   const std::vector<Tile>& tiles() const { return tiles_; }

@@ -43,9 +43,8 @@ void run(comm::World& world) {
   fmt::print("          fp32 {:.0f} GFLOP/s, bf16 {:.0f} GFLOP/s on this rank\n", fp32 / 1e9, bf16 / 1e9);
   if (!ops::bf16_products_are_native())
     fmt::print(
-        "          this CPU does not multiply bf16: precision bf16 runs as fp32 products of rounded values, at {:.0f}% "
-        "of the\n"
-        "          speed of precision fp32, and saves memory only\n",
+        "          precision bf16 runs as fp32 products of rounded values here, at {:.0f}% of the speed of precision\n"
+        "          fp32, and saves memory only\n",
         100 * bf16 / fp32);
   print_gpus();
 }

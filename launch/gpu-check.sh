@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
     *) echo "!! unknown option $1: see --help" >&2; exit 2 ;;
   esac
 done
+[ ! -d "$out" ] || { echo "!! --out $out: a folder; name the file that the results go to" >&2; exit 2; }
 case "$deadline" in '' | *[!0-9]*) echo "!! --deadline $deadline: whole seconds are wanted" >&2; exit 2 ;; esac
 if [ -n "$build" ]; then
   tests=$(find "$build/tests/framework/ops" "$build/tests/framework/tensor" "$build/tests/cuda" -maxdepth 1 -type f \
@@ -49,7 +50,7 @@ export KEEL_TEST_DEVICE=cuda OMP_WAIT_POLICY=passive
 timeout 60 "$check" --look || { echo "!! no usable GPU, for the reason above" >&2; exit 2; }
 
 logs="${out%.json}-logs"
-rm -rf "$logs" "$out"  # of an earlier start
+rm -rf -- "$logs" && rm -f -- "$out"  # of an earlier start
 mkdir -p "$logs"
 touch "$logs/results" "$logs/left_out"
 left() { echo $((deadline - SECONDS)); }

@@ -36,7 +36,11 @@ enum class Lock { taken, busy, unsupported };
 
 // errno says why it is unsupported.
 Lock lock(Descriptor& file) {
-  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? Lock::busy : Lock::unsupported;
+  int failed = 0;
+  while ((failed = flock(file.get(), LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) continue;
+  if (failed && errno == EWOULDBLOCK) return Lock::busy;
+  if (failed && (errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP || errno == EINVAL)) return Lock::unsupported;
+  if (failed) throw file_error(file.path(), "cannot lock", errno);
   file.truncate(0);
   file.write_all(fmt::format("host {}, process {}, since {:%Y-%m-%d %H:%M:%S} UTC", host_name(), getpid(),
                              fmt::gmtime(std::time(nullptr))));

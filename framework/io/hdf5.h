@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -269,9 +269,9 @@ class File : public Location {
   ~File();
   // For a file of unknown origin, before anything in it is opened by name. An input error unless every dataset holds
   // numbers or texts of fixed size, in one piece that lies within the file as a whole, under one name: so what is read
-  // takes no more memory than the file takes room. Returns the files that external links name, without opening them;
-  // there are no other ways out. `member`: of that alone.
-  std::set<std::string> checked_links(const std::string& member = {}) const;
+  // takes no more memory than the file takes room. Returns each external link with the file that it names, without
+  // opening those; there are no other ways out. `member`: of that alone.
+  std::map<std::string, std::string> checked_links(const std::string& member = {}) const;
   // The last writes happen here, so whoever wrote calls it. Throws what HDF5 has to say, and what the destructors of
   // datasets and groups inside could not; an internal error where one of those is still open.
   void close();

@@ -1,6 +1,7 @@
 // What a file of unknown origin may consist of.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "framework/io/hdf5.h"
@@ -27,7 +28,7 @@ class Walk {
 
   void group(const Location& group, const std::string& name, int depth);
   void member(const Location& group, const std::string& member, const std::string& name, int depth);
-  std::set<std::string> linked;
+  std::map<std::string, std::string> linked;
 
  private:
   void object(const Location& group, const std::string& member, const std::string& name, int depth);
@@ -75,7 +76,7 @@ void Walk::external(const Location& group, const std::string& member, const std:
   unsigned flags = 0;
   const char *file = nullptr, *object = nullptr;
   KEEL_HDF5(subject, H5Lunpack_elink_val(value.data(), value.size(), &flags, &file, &object));
-  linked.insert(file);
+  linked[name] = file;
 }
 
 // The layout first: even the dims of a virtual dataset are looked up in the files that it names.
@@ -115,7 +116,7 @@ uint64_t Walk::bytes_of(hid_t id, const std::string& subject) const {
 
 }  // namespace
 
-std::set<std::string> File::checked_links(const std::string& member) const {
+std::map<std::string, std::string> File::checked_links(const std::string& member) const {
   Walk walk(name());
   member.empty() ? walk.group(*this, "", 0) : walk.member(*this, member, member, 0);
   return std::move(walk.linked);

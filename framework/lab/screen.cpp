@@ -15,7 +15,7 @@ namespace keel::lab {
 namespace {
 
 constexpr std::streamoff kTailBytes = 128 << 10;
-constexpr uint64_t kMostSinceEvaluation_bytes = 32 << 20;  // about 60,000 steps
+constexpr uint64_t kMostSinceEvaluation_bytes = 4 << 20;  // about 8,000 steps; read anew for every picture
 
 // The whole lines in the last 128 KiB of a JSON lines file; none where there is no file.
 std::vector<io::Json> tail_of(const std::string& path) {
@@ -57,9 +57,12 @@ Now now_of(const std::string& directory) {
 
 // Further back than what is shown of steps.
 std::string held_out(const std::string& directory) {
-  const auto line = io::last_line_with(directory + "/metrics.jsonl", "valid_loss", kMostSinceEvaluation_bytes);
-  return line ? fmt::format("{:>9.4f}  at step {}", io::number(*line, "valid_loss"), line->value("step", int64_t(0)))
-              : "none yet";
+  const std::string path = directory + "/metrics.jsonl";
+  if (const auto line = io::last_line_with(path, "valid_loss", kMostSinceEvaluation_bytes))
+    return fmt::format("{:>9.4f}  at step {}", io::number(*line, "valid_loss"), line->value("step", int64_t(0)));
+  std::error_code absent;
+  const uintmax_t bytes = std::filesystem::file_size(path, absent);
+  return absent || bytes <= kMostSinceEvaluation_bytes ? "none yet" : "none of late";
 }
 
 // In characters, not bytes: UTF-8's later bytes begin with 10.

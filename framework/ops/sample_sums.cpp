@@ -26,7 +26,7 @@ void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) 
   require(!x.first_key.defined() || (x.first_key.shape() == Shape{q.size(0)} && x.first_key.dtype() == DType::i32),
           "add_parallel_pairs: first keys of another number of rows than {}", q.size(0));
   require(x.queries >= 1 && x.queries <= q.size(0), "add_parallel_pairs: {} queries of {} rows", x.queries, q.size(0));
-  require(x.key_stride >= 1, "add_parallel_pairs: a stride of {} keys", x.key_stride);
+  require(x.most_keys >= 1, "add_parallel_pairs: {} keys of a query", x.most_keys);
   run_twin(device_of(parallel, pairs, q, k), cpu::add_parallel_pairs, cuda::add_parallel_pairs, parallel, pairs, x);
 }
 

@@ -12,15 +12,16 @@ constexpr double kOfFourthPowers = 0x1p-16;
 // bf16.
 void add_moments(Tensor sums, ConstTensor x, float outlier);
 
-// Queries and keys of the first sequence: the queries of rows t = i T / queries - 1, i = 1 ... queries, each with those
-// of the keys j that it sees up to its own row whose distance t - j is (i - 1) modulo key_stride.
+// Queries and keys of the first sequence: the queries of rows t = i T / queries - 1, i = 1 ... queries. Of the n keys
+// that one sees up to its own row every s-th, s = n / most_keys rounded up, from distance (i - 1) s / queries on: so
+// together they look at all distances, near and far.
 struct ParallelSample {
   ConstTensor q;          // [T, H, d], dense, fp32 or bf16
   ConstTensor k;          // [T, G, d], the same type
   ConstTensor first_key;  // [T] int32: the first key that a row may see; undefined = 0
   int64_t window = 0;     // keys that a row sees, its own counted; 0 = no limit
   int64_t queries = 1;
-  int64_t key_stride = 1;
+  int64_t most_keys = 1;  // of a query
   float least = 0;
 };
 

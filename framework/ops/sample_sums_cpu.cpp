@@ -18,8 +18,9 @@ struct Seen {
 Seen seen_by(const ParallelSample& x, int64_t i, int64_t t) {
   int64_t begin = x.first_key.defined() ? x.first_key.as<int32_t>()[t] : 0;
   if (x.window > 0) begin = std::max(begin, t - x.window + 1);
-  const int64_t last = t - (i - 1) % x.key_stride;
-  return {last, x.key_stride, last < begin ? 0 : (last - begin) / x.key_stride + 1};
+  const int64_t visible = t + 1 - begin, stride = std::max<int64_t>(1, (visible + x.most_keys - 1) / x.most_keys);
+  const int64_t last = t - (i - 1) * stride / x.queries;
+  return {last, stride, last < begin ? 0 : (last - begin) / stride + 1};
 }
 
 template <class T>
@@ -95,7 +96,7 @@ void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) 
   const ConstTensor &q = x.q, &k = x.k;
   const int64_t rows = q.size(0), H = q.size(1), G = k.size(1), d = q.size(2);
   thread_local std::vector<float> memory;
-  float* lengths = grown(memory, size_t((rows + x.key_stride - 1) / x.key_stride));
+  float* lengths = grown(memory, size_t(std::min(rows, x.most_keys)));
   dispatch_float(q.dtype(), [&]<class T>() {
     for (int64_t i = 1; i <= x.queries; ++i) {
       const int64_t t = i * rows / x.queries - 1;

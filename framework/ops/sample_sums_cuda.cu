@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 struct Sample {
-  int64_t rows, H, G, d, queries, key_stride, window;
+  int64_t rows, H, G, d, queries, most_keys, window;
   const int* first_key;  // or null
   float least;
 };
@@ -76,10 +76,12 @@ __global__ void __launch_bounds__(kThreads)
     const float limit = s.least * sqrtf(dot(query, query, s.d));
     int64_t begin = s.first_key ? s.first_key[t] : 0;
     if (s.window > 0 && begin < t - s.window + 1) begin = t - s.window + 1;
-    const int64_t last = t - (i - 1) % s.key_stride, seen = last < begin ? 0 : (last - begin) / s.key_stride + 1;
+    const int64_t visible = t + 1 - begin;
+    const int64_t stride = visible > s.most_keys ? (visible + s.most_keys - 1) / s.most_keys : 1;
+    const int64_t last = t - (i - 1) * stride / s.queries, seen = last < begin ? 0 : (last - begin) / stride + 1;
     looked_at += seen;
     for (int64_t n = device::thread_index().x / device::kWarp; n < seen; n += kThreads / device::kWarp) {
-      const T* key = k + ((last - n * s.key_stride) * s.G + g) * s.d;
+      const T* key = k + ((last - n * stride) * s.G + g) * s.d;
       const float product = dot(query, key, s.d), squares = dot(key, key, s.d);
       if (device::lane() == 0 && fabsf(product) > limit * sqrtf(squares)) ++count;
     }
@@ -111,7 +113,7 @@ void add_moments(Tensor sums, ConstTensor x, float outlier) {
 void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) {
   const ConstTensor &q = x.q, &k = x.k;
   const Sample sample{
-      q.size(0), q.size(1), k.size(1), q.size(2), x.queries, x.key_stride, x.window, at<int>(x.first_key), x.least};
+      q.size(0), q.size(1), k.size(1), q.size(2), x.queries, x.most_keys, x.window, at<int>(x.first_key), x.least};
   dispatch_device_float(q.dtype(), [&]<class T>() {
     launch(count_parallel<T>, unsigned(sample.H), kThreads, kSharedBytes, keel::cuda::current_stream(q.device()),
            at<float>(parallel), at<float>(pairs), at<T>(q), at<T>(k), sample);

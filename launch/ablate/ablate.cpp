@@ -1,5 +1,6 @@
 // keel ablate CONFIG [key=value...] [--list] [--only CELL...] [--groups N]
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "framework/base/log.h"
@@ -89,7 +90,8 @@ int run(const Arguments& arguments, comm::World& world) {
   }
   catch_signals();
   const auto& limit = cells.configs[0].run.train.stop_after;
-  AblationRun ablation(world, cells, {chosen, arguments.groups, limit ? double(limit->count()) : 0});
+  const bool alone = arguments.groups == 1 && std::getenv("SLURM_ARRAY_TASK_ID") == nullptr;
+  AblationRun ablation(world, cells, {chosen, arguments.groups, alone, limit ? double(limit->count()) : 0});
   const int exit_code = ablation.run();
   if (world.rank() == 0) tell_end(cells, exit_code);
   return exit_code;

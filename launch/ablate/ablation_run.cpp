@@ -91,7 +91,7 @@ std::string AblationRun::claim() {
     if (is_finished(index)) remove_checkpoints(index);  // which a kill may have left
     if (!is_waiting(index)) continue;
     io::create_directories(folder_of(index));
-    auto lock = io::RunLock::try_take(folder_of(index), options_.groups > 1 ? Beside::others : Beside::nobody);
+    auto lock = io::RunLock::try_take(folder_of(index), options_.alone ? Beside::nobody : Beside::others);
     if (!lock || !is_waiting(index)) continue;
     std::filesystem::remove(lab::failure_path(folder_of(index)));
     lock_.emplace(std::move(*lock));

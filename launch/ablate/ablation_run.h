@@ -14,6 +14,7 @@ namespace keel {
 struct AblationOptions {
   std::vector<size_t> cells;  // indices into the plan, in the order to run
   int groups = 1;             // of equal size
+  bool alone = true;          // nobody else works at these cells, so locks are not needed
   double limit_seconds = 0;   // for all of it; 0: none
 };
 

@@ -21,7 +21,6 @@ StreamMoments StreamMoments::of(const float* sums) {
 TelemetrySamples::TelemetrySamples(const Sizes& sizes)
     : sizes_(sizes),
       queries_(std::min(sizes.length, kQueries)),
-      key_stride_(std::max<int64_t>(1, (sizes.length + kMostKeys - 1) / kMostKeys)),
       stream_sums_({sizes.layers, 4}, DType::f32, sizes.device),
       out_of_range_({sizes.layers, 2}, DType::f64, sizes.device),
       parallel_({sizes.layers, sizes.heads}, DType::f32, sizes.device),
@@ -49,7 +48,7 @@ void TelemetrySamples::look_at_heads(int64_t layer, ConstTensor q, ConstTensor k
                            .first_key = first_key,
                            .window = window,
                            .queries = queries_,
-                           .key_stride = key_stride_,
+                           .most_keys = kMostKeys,
                            .least = kParallel});
 }
 

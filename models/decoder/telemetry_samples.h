@@ -1,8 +1,7 @@
 // What telemetry steps look at beyond attention's own statistics: the residual stream of all tokens, which is one pass
 // over it; for cosines, so that they cost little at any size, 16 queries spread over a micro-batch's first sequence: of
-// positions i T / 16 - 1, i = 1 ... 16. Each is compared with the keys that it sees; in sequences of more than 512
-// tokens with every s-th of them, s = T / 512 rounded up: those whose distance from it is i - 1 modulo s, so that all
-// distances are seen.
+// positions i T / 16 - 1, i = 1 ... 16. Each is compared with up to 512 of the keys that it sees, evenly spaced
+// (ops/sample_sums.h).
 #pragma once
 
 #include "framework/nn/attention.h"
@@ -50,7 +49,7 @@ class TelemetrySamples : public nn::HeadObserver {
 
  private:
   Sizes sizes_;
-  int64_t queries_ = 0, key_stride_ = 1;
+  int64_t queries_ = 0;
   OwnedTensor stream_sums_, out_of_range_, parallel_, pairs_;
 };
 

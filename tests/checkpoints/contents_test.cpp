@@ -1,6 +1,7 @@
 // Files that pass every checksum and were made to do harm: they name no path, and take no more memory than they have
 // bytes.
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "checkpoints/parts.h"
 #include "checkpoints/user_block.h"
@@ -83,6 +84,22 @@ TEST_F(CraftedContents, LinkInPlaceOfTheVersion) {
     H5Lcreate_external("/other.h5", "x", file, "format_version", H5P_DEFAULT, H5P_DEFAULT);
   });
   refused("", "a link in place of format_version");
+}
+
+// What looks for a member of a group follows the group's link: the list of parts would come from a file that nobody has
+// looked at, or the open of a FIFO would never end.
+TEST_F(CraftedContents, LinkInPlaceOfTheParts) {
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  for (const char* member : {"parts", "parts/names"}) {
+    craft([&](hid_t file) {
+      if (H5Lexists(file, "parts", H5P_DEFAULT) > 0) H5Ldelete(file, "parts", H5P_DEFAULT);
+      const hid_t intermediate = H5Pcreate(H5P_LINK_CREATE);
+      H5Pset_create_intermediate_group(intermediate, 1);
+      H5Lcreate_external("fifo", "/parts", file, member, intermediate, H5P_DEFAULT);
+      H5Pclose(intermediate);
+    });
+    refused("a link, which no checkpoint has there", member);
+  }
 }
 
 TEST_F(CraftedContents, LinkByName) {

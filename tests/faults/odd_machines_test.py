@@ -97,7 +97,8 @@ def hang_while_saving(place, library):
 
 
 def no_locks(place, library):
-    """Groups need locks to share cells: without them all end before one has begun. One group alone is warned, as a run is."""
+    """Groups and tasks of a job array need locks to share cells: without them all end before one has begun. One group alone is
+    warned, as a run is."""
     (place.path / "grid.yaml").write_text((place.path / "run.yaml").read_text() + """
 ablate:
   arms: {none: {model.attention.qk_norm.kind: none}, rms: {model.attention.qk_norm.kind: rms}}
@@ -106,9 +107,11 @@ ablate:
 """)
     for ending in ("bin", "idx", "json"):
         shutil.copy(place.path / f"corpus.{ending}", place.path / f"held_out.{ending}")
-    code = place.ended(place.start(place.preloaded(library, "ablate", "grid.yaml", "data.valid=held_out", "train.steps=5",
-                                            "--groups", "2")), 60, "no locks")
-    runs.expect(code == 2 and "has no locks" in place.output(), f"no locks: exit {code}: {place.output()}")
+    for beside in ({"arguments": ["--groups", "2"]}, {"environment": ["SLURM_ARRAY_TASK_ID=3"]}):
+        command = place.preloaded(library, "ablate", "grid.yaml", "data.valid=held_out", "train.steps=5",
+                                  *beside.get("arguments", []), environment=beside.get("environment", []))
+        code = place.ended(place.start(command), 60, "no locks")
+        runs.expect(code == 2 and "has no locks" in place.output(), f"no locks: {beside}: exit {code}: {place.output()}")
     code = place.ended(place.start(place.preloaded(library, "ablate", "grid.yaml", "data.valid=held_out", "train.steps=5")), 60,
                        "one group without locks")
     runs.expect(code == 0 and "nothing protects" in place.output() and "2 of 2 cells finished" in place.output(),

@@ -61,7 +61,7 @@ void matmul(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options) {
 
 struct PackedWeight::Forms {
   ConstTensor weight;         // W [N, K]
-  Buffer widened;             // bf16 without bf16 instructions: W's values in fp32
+  Buffer widened;             // where bf16 products are not native: W's values in fp32
   onednn::Blocked of_output;  // W^T [K, N], the second factor of x W^T
   onednn::Blocked of_input;   // W [N, K], the second factor of dy W
 

@@ -23,7 +23,7 @@ struct WideRows {
 };
 
 // A weight W [N, K] in the forms that its products want, refreshed once after each update of W:
-// blocked bf16 where the CPU multiplies bf16, fp32 values rounded to bf16 where it does not, and W itself where plain
+// blocked bf16 where bf16 products are native, fp32 values rounded to bf16 where they are not, and W itself where plain
 // rows are as fast (fp32), or all that can be read beside such matrices. Owns its memory, allocated at the first
 // refresh; on the meta device it is only counted.
 class PackedWeight {
@@ -55,7 +55,8 @@ void linear_backward_weight(Tensor d_weight, ConstTensor dy, ConstTensor x);
 // db [N] += the column sums of dy, fp32, in an order that depends on the sizes only.
 void linear_backward_bias(Tensor d_bias, ConstTensor dy);
 
-// Whether this CPU multiplies bf16 itself. Where it does not, bf16 products run as fp32 products of rounded values.
+// Whether bf16 products run as such. Where the CPU has no instructions for them, or slow ones, they run as fp32 products
+// of rounded values.
 bool bf16_products_are_native();
 // "oneDNN 2.6.3, AVX2": for `keel doctor` and environment.json.
 std::string product_backend();

@@ -11,7 +11,7 @@ namespace keel::ops::cpu {
 // once. `blocked`, where defined, is a copy of b.
 void product(const onednn::Product& product, const onednn::Blocked* blocked = nullptr);
 
-// The same through fp32, for processors that do not multiply bf16: bf16 operands are widened and results narrowed block
+// The same through fp32, for processors that do not multiply bf16 well: bf16 operands are widened and results narrowed block
 // by block, in up to 48 MiB of scratch per calling thread.
 void widened_product(const onednn::Product& product);
 

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <array>
+#include <cstdlib>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <span>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "framework/ops/matmul/onednn_version.h"
+#include "framework/ops/support/cpu_traits.h"
 
 namespace keel::ops::onednn {
 
@@ -67,6 +69,7 @@ struct Session {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   std::unordered_map<Key, Compiled, KeyHash> compiled;
+  std::unordered_map<Key, memory::desc, KeyHash> preferred;  // layouts of weights: layers are alike
 };
 
 Session& session() {
@@ -90,6 +93,11 @@ void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> 
       dnnl_primitive_execute(primitive.get(), here.stream.get(), int(arguments.size()), arguments.data()),
       "could not execute a primitive");
   here.stream.wait();
+}
+
+// Whoever tells oneDNN which instructions to use is obeyed.
+bool instructions_were_chosen() {
+  return std::getenv("DNNL_MAX_CPU_ISA") != nullptr || std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr;
 }
 
 // Of the same sizes, strides and type.
@@ -144,6 +152,21 @@ Compiled& compiled_for(const Product& product, const Blocked* blocked) {
   return kept[key] = compile(product, blocked ? blocked->layout().desc : desc_of(product.b));
 }
 
+// The layout that oneDNN prefers for a second factor like `b`; plain rows are one, too.
+memory::desc preferred_layout(const Matrix& b, const RowStrides& strides) {
+  constexpr int64_t kTypicalRows = 1024;  // of the other factor
+  const Key key = {b.rows, b.columns, int64_t(b.dtype), strides.a, strides.c, omp_get_max_threads()};
+  auto& kept = session().preferred;
+  if (auto found = kept.find(key); found != kept.end()) return found->second;
+  return kept[key] = checked("choosing a weight format", [&] {
+           const memory::desc a_desc({kTypicalRows, b.rows}, type_of(b.dtype), {strides.a, 1});
+           const memory::desc any({b.rows, b.columns}, type_of(b.dtype), memory::format_tag::any);
+           const memory::desc c_desc({kTypicalRows, b.columns}, type_of(b.dtype), {strides.c, 1});
+           const dnnl::matmul::primitive_desc chosen = choose(session().engine, {c_desc, a_desc, any, {}}, {});
+           return chosen ? chosen.weights_desc() : any;
+         });
+}
+
 }  // namespace
 
 Matrix matrix_of(const ConstTensor& tensor) {
@@ -178,17 +201,11 @@ int64_t Blocked::size_bytes() const {
 }
 
 void Blocked::assign_preferred(const Matrix& b, const RowStrides& strides) {
-  constexpr int64_t kTypicalRows = 1024;  // of the other factor
-  if (alike(b, like_) && strides == strides_) return copy(b);
-  strides_ = strides;
-  checked("choosing a weight format", [&] {
-    memory::desc a_desc({kTypicalRows, b.rows}, type_of(b.dtype), {strides.a, 1});
-    memory::desc any({b.rows, b.columns}, type_of(b.dtype), memory::format_tag::any);
-    memory::desc c_desc({kTypicalRows, b.columns}, type_of(b.dtype), {strides.c, 1});
-    const dnnl::matmul::primitive_desc chosen = choose(session().engine, {c_desc, a_desc, any, {}}, {});
-    const memory::desc preferred = chosen ? chosen.weights_desc() : any;
+  if (!alike(b, like_) || strides != strides_) {
+    strides_ = strides;
+    const memory::desc preferred = preferred_layout(b, strides);
     set_layout(b, has_blocks(preferred) ? std::make_unique<Layout>(Layout{.desc = preferred}) : nullptr);
-  });
+  }
   copy(b);
 }
 
@@ -203,7 +220,7 @@ void Blocked::set_layout(const Matrix& b, std::unique_ptr<Layout> layout) {
   layout_ = std::move(layout);
   const Device device = b.data ? Device{} : Device{DeviceKind::meta};
   buffer_ = layout_ ? Buffer(device, int64_t(layout_->desc.get_size())) : Buffer();
-  if (!layout_) return;
+  if (!layout_ || !b.data) return;
   checked("blocking a weight", [&] {
     layout_->from = memory(desc_of(plain_strides(b)), session().engine, nullptr);
     layout_->to = memory(layout_->desc, session().engine, buffer_.data());
@@ -240,10 +257,12 @@ void forget_products() {
 }
 
 Bf16Support bf16_support() {
-  auto instructions = int(dnnl::get_effective_cpu_isa());
-  if (instructions != unknown_instructions() &&
-      (instructions & dnnl_cpu_isa_avx512_core_bf16) != dnnl_cpu_isa_avx512_core_bf16)
+  const auto instructions = int(dnnl::get_effective_cpu_isa());
+  const auto uses = [&](dnnl_cpu_isa_t isa) { return (instructions & isa) == int(isa); };
+  if (instructions != unknown_instructions() && !uses(dnnl_cpu_isa_avx512_core_bf16))
     return {false, "the CPU has no bf16 instructions that oneDNN uses"};
+  if (cpu::has_slow_bf16() && !uses(dnnl_cpu_isa_avx512_core_amx) && !instructions_were_chosen())
+    return {false, "the CPU's bf16 instructions are slower than its fp32 ones, and it shows no AMX"};
   constexpr int64_t kSize = 64;
   Matrix square{nullptr, kSize, kSize, kSize, 1, DType::bf16};
   Compiled compiled = checked("trying a bf16 product", [&] {

@@ -81,7 +81,8 @@ bool run(const Product& product, Effort effort, const Blocked* blocked = nullptr
 // the largest of them wanted. The next product compiles anew.
 void forget_products();
 
-// Whether this CPU and library multiply bf16 in one instruction; otherwise why not.
+// Whether this CPU and library multiply bf16 in instructions made for it, and not more slowly than fp32; otherwise why
+// not. DNNL_MAX_CPU_ISA in the environment overrules what is slow: AVX512_CORE_BF16.
 struct Bf16Support {
   bool native = false;
   std::string reason;

@@ -2,9 +2,11 @@
 
 #include <omp.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "framework/ops/matmul/matmul_cpu.h"
+#include "framework/ops/support/cpu_traits.h"
 #include "tests/support/reference/matmul.h"
 
 namespace keel::ops {
@@ -353,6 +355,18 @@ TEST(Matmul, ErrorsNameBothValues) {
 TEST(ProductBackend, SaysWhatRunsAndWhy) {
   EXPECT_THAT(product_backend(), ::testing::HasSubstr("oneDNN "));
   EXPECT_EQ(product_backend().find("rounded values") == std::string::npos, bf16_products_are_native());
+}
+
+TEST(ProductBackend, SlowBf16IsLeftAloneUnlessAskedFor) {
+  const auto says_slower = [] { return onednn::bf16_support().reason.find("slower") != std::string::npos; };
+  const char* asked_for = std::getenv("DNNL_MAX_CPU_ISA");
+  const std::string before = asked_for ? asked_for : "";
+  unsetenv("DNNL_MAX_CPU_ISA");
+  const bool has_bf16 = onednn::version_and_instructions().find("with bf16") != std::string::npos;  // and no AMX
+  EXPECT_EQ(says_slower(), has_bf16 && cpu::has_slow_bf16());
+  setenv("DNNL_MAX_CPU_ISA", "AVX512_CORE_BF16", 1);
+  EXPECT_FALSE(says_slower());
+  asked_for ? setenv("DNNL_MAX_CPU_ISA", before.c_str(), 1) : unsetenv("DNNL_MAX_CPU_ISA");
 }
 
 }  // namespace

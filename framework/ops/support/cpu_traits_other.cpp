@@ -1,0 +1,9 @@
+#include "framework/ops/support/cpu_traits.h"
+
+namespace keel::ops::cpu {
+
+bool has_slow_bf16() {
+  return false;
+}
+
+}  // namespace keel::ops::cpu
