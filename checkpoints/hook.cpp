@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "checkpoints/writer.h"
 #include "framework/base/clock.h"
 #include "framework/base/log.h"
@@ -118,7 +117,7 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
 // A copy that fails (no memory, a GPU in error) is a failed save on all ranks. Training waits for the copy, not for
 // them.
 void CheckpointHook::copy(const LocalTensors& tensors, int64_t step, Copying copying) {
-  together(parts_.saves, [&] {
+  comm::together(parts_.saves, [&] {
     const Copying ends_here = std::exchange(copying, std::nullopt);  // which is what training waits for
     const Span span("copy of the state", step);
     if (options_.before_copy) options_.before_copy();
@@ -130,12 +129,8 @@ CheckpointHook::Saved CheckpointHook::save_in_steps(LocalTensors tensors, const 
   const auto begin = Clock::now();
   comm::Communicator& saves = parts_.saves;
   saves.stand_at(state.progress.step, "saving");
-  const comm::TimeLimit patience(saves, options_.time_limit_seconds + kPatience_seconds);
-  const auto on_rank_0 = [&](const std::string& doing, const std::function<void()>& f) {
-    together(saves, [&] {
-      if (saves.rank() == 0) run_within(options_.time_limit_seconds, parts_.io, doing, [&](io::IoContext&) { f(); });
-    });
-  };
+  const double limit_seconds = options_.time_limit_seconds;
+  const comm::TimeLimit patience(saves, limit_seconds + kPatience_seconds);
   Saved saved{.path = options_.directory + "/" + file_name(state.progress.step),
               .step = state.progress.step,
               .whole = !state.weights_only};
@@ -143,17 +138,19 @@ CheckpointHook::Saved CheckpointHook::save_in_steps(LocalTensors tensors, const 
     copy(tensors, saved.step, std::move(copying));
     tensors.snapshot = &snapshot_;
   }
-  on_rank_0("creating " + options_.directory, [&] { io::create_directories(options_.directory); });
+  run_on_rank_0(saves, limit_seconds, parts_.io, "creating " + options_.directory,
+                [&](io::IoContext&) { io::create_directories(options_.directory); });
   saved.bytes = write_checkpoint(saves, parts_.io, tensors, state,
                                  {.path = saved.path,
                                   .io_comm = parts_.io_comm,
                                   .mpi_hints = options_.mpi_hints,
                                   .parts = options_.parts,
-                                  .io_limit_seconds = options_.time_limit_seconds});
+                                  .io_limit_seconds = limit_seconds});
   // All ranks wait, or those that do not would be in the next step's exchanges while rank 0 still removes files.
-  on_rank_0("removing old checkpoints from " + options_.directory, [&] {
-    remove_old(options_.directory, saved.step, options_.retention, saved.whole ? saved.step : whole_step_);
-  });
+  run_on_rank_0(
+      saves, limit_seconds, parts_.io, "removing old checkpoints from " + options_.directory, [&](io::IoContext&) {
+        remove_old(options_.directory, saved.step, options_.retention, saved.whole ? saved.step : whole_step_);
+      });
   saves.stand_at(saved.step, "between saves");
   saved.seconds = seconds_since(begin);
   return saved;

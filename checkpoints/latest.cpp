@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "checkpoints/format.h"
 #include "checkpoints/parts.h"
 #include "checkpoints/reader.h"
 #include "checkpoints/user_block.h"
 #include "framework/base/log.h"
+#include "framework/comm/agreement.h"
 
 namespace keel::checkpoints {
 
@@ -112,7 +112,7 @@ std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& i
     confirm_on_all_ranks(world, path);
     try {
       bool whole = false;
-      const auto agreed = [&](const std::function<void()>& f) { together(world, f); };
+      const auto agreed = [&](const std::function<void()>& f) { comm::together(world, f); };
       agreed([&] { whole = !read_contents(io, path, limit_seconds).state.weights_only; });
       if (whole) verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}, {limit_seconds, agreed});
       if (whole) return path;
@@ -139,8 +139,9 @@ std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& 
 
 void confirm_on_all_ranks(comm::Communicator& world, const std::string& path) {
   std::string header;
-  together(world,
-           [&] { naming_rank(world, "; every rank must see the same files", [&] { header = header_bytes(path); }); });
+  comm::together(world, [&] {
+    comm::naming_rank(world, "; every rank must see the same files", [&] { header = header_bytes(path); });
+  });
   comm::require_same(world, path, header);
 }
 

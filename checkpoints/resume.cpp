@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "framework/base/log.h"
+#include "framework/comm/agreement.h"
 
 namespace keel::checkpoints {
 
@@ -31,12 +31,12 @@ nlohmann::json hooks_of(const RunState& state, const std::string& path) {
 }
 
 bool Resume::is_own(const std::string& path) const {
-  return rank_0_sees(parts_.world, [&] { return lies_in(path, options_.directory); });
+  return comm::rank_0_sees(parts_.world, [&] { return lies_in(path, options_.directory); });
 }
 
 bool Resume::is_newest(const std::string& path) const {
   std::error_code absent;
-  return rank_0_sees(parts_.world, [&] {
+  return comm::rank_0_sees(parts_.world, [&] {
     return std::filesystem::equivalent(complete_files(options_.directory).back(), path, absent);
   });
 }
@@ -45,7 +45,7 @@ std::optional<std::string> Resume::find(const std::string& resume) {
   const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
   if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
-  const bool own = rank_0_sees(parts_.world, [&] { return !complete_files(options_.directory).empty(); });
+  const bool own = comm::rank_0_sees(parts_.world, [&] { return !complete_files(options_.directory).empty(); });
   if (resume == "none") {
     if (!own) return std::nullopt;
     throw input_error(
@@ -65,7 +65,7 @@ std::optional<std::string> Resume::find(const std::string& resume) {
 
 bool Resume::went_on_from(const std::string& resume, const std::string& path) const {
   bool same = false;
-  together(parts_.world, [&] {
+  comm::together(parts_.world, [&] {
     const RunState state = read_contents(parts_.io, path, options_.time_limit_seconds).state;
     same = options_.resume_of && options_.resume_of(state.config) == resume;
   });
@@ -86,7 +86,7 @@ Resume::Loaded Resume::load(const std::string& path) {
   confirm_on_all_ranks(parts_.world, path);
   Loaded loaded{.own = is_own(path)};
   RunState stored;
-  together(parts_.world, [&] {
+  comm::together(parts_.world, [&] {
     const Contents contents = read_contents(parts_.io, path, options_.time_limit_seconds);
     stored = contents.state;
     loaded.config_changes = options_.compare_configs(contents.state.config);
@@ -95,8 +95,8 @@ Resume::Loaded Resume::load(const std::string& path) {
     data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
   });
   read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm,
-               {options_.time_limit_seconds, [&](const std::function<void()>& f) { together(parts_.world, f); }});
-  together(parts_.world, [&] {
+               {options_.time_limit_seconds, [&](const std::function<void()>& f) { comm::together(parts_.world, f); }});
+  comm::together(parts_.world, [&] {
     parts_.trainer.progress() = stored.progress;
     reading_hooks(path, [&] { parts_.trainer.restore_hooks(hooks_of(stored, path)); });
   });

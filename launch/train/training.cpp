@@ -4,12 +4,12 @@
 
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
 #include "checkpoints/resume.h"
 #include "framework/base/clock.h"
 #include "framework/base/log.h"
 #include "framework/base/process.h"
+#include "framework/comm/agreement.h"
 #include "framework/io/event_command.h"
 #include "framework/io/files.h"
 #include "framework/lab/cell_result.h"
@@ -146,7 +146,7 @@ std::optional<std::string> TrainingRun::find(checkpoints::Resume& resume) {
 
 // Of a model made elsewhere: its config must be this one.
 void TrainingRun::take_weights(const std::string& path) {
-  const auto agreed = [&](const std::function<void()>& f) { checkpoints::together(prepared_.world.all(), f); };
+  const auto agreed = [&](const std::function<void()>& f) { comm::together(prepared_.world.all(), f); };
   agreed([&] { check_same_model(checkpoints::read_contents(io_, path).state.config, path, prepared_.config); });
   checkpoints::read_tensors(io_, path, {prepared_.decoder.parameters()}, models::qk_norm_text(prepared_.config.model),
                             {.run = agreed});
