@@ -112,9 +112,8 @@ std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& i
     confirm_on_all_ranks(world, path);
     try {
       bool whole = false;
-      const auto agreed = [&](const std::function<void()>& f) { comm::together(world, f); };
-      agreed([&] { whole = !read_contents(io, path, limit_seconds).state.weights_only; });
-      if (whole) verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}, {limit_seconds, agreed});
+      comm::together(world, [&] { whole = !read_contents(io, path, limit_seconds).state.weights_only; });
+      if (whole) verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}, {limit_seconds, &world});
       if (whole) return path;
       log::warning("{} holds weights only, which no run goes on from; trying the one before", path);
       if (weights.empty()) weights = path;

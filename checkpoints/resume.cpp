@@ -94,8 +94,7 @@ Resume::Loaded Resume::load(const std::string& path) {
       loaded.environment_changes = options_.compare_environments(contents.state.environment);
     data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
   });
-  read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm,
-               {options_.time_limit_seconds, [&](const std::function<void()>& f) { comm::together(parts_.world, f); }});
+  read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm, {options_.time_limit_seconds, &parts_.world});
   comm::together(parts_.world, [&] {
     parts_.trainer.progress() = stored.progress;
     reading_hooks(path, [&] { parts_.trainer.restore_hooks(hooks_of(stored, path)); });

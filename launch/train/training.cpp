@@ -146,10 +146,11 @@ std::optional<std::string> TrainingRun::find(checkpoints::Resume& resume) {
 
 // Of a model made elsewhere: its config must be this one.
 void TrainingRun::take_weights(const std::string& path) {
-  const auto agreed = [&](const std::function<void()>& f) { comm::together(prepared_.world.all(), f); };
-  agreed([&] { check_same_model(checkpoints::read_contents(io_, path).state.config, path, prepared_.config); });
+  comm::Communicator& all = prepared_.world.all();
+  comm::together(all,
+                 [&] { check_same_model(checkpoints::read_contents(io_, path).state.config, path, prepared_.config); });
   checkpoints::read_tensors(io_, path, {prepared_.decoder.parameters()}, models::qk_norm_text(prepared_.config.model),
-                            {.run = agreed});
+                            {.agreeing = &all});
   log::info("beginning with the weights of {}", path);
 }
 
