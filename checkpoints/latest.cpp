@@ -76,13 +76,14 @@ void remove_leftovers(const std::string& directory) {
   }
 }
 
-void remove_old(const std::string& directory, int64_t step, const Retention& retention, int64_t whole_step) {
+void remove_old(const std::string& directory, int64_t step, const config::CheckpointConfig& options,
+                int64_t whole_step) {
   std::vector<std::string> files = complete_files(directory);
   auto step_at = [](const std::string& path) { return step_of(fs::path(path).filename()); };
   std::erase_if(files, [&](const std::string& path) { return step_at(path) > step; });
-  files.resize(files.size() - std::min(files.size(), size_t(retention.keep)));
+  files.resize(files.size() - std::min(files.size(), size_t(options.keep)));
   std::erase_if(files, [&](const std::string& path) {
-    return step_at(path) == whole_step || (retention.keep_every > 0 && step_at(path) % retention.keep_every == 0);
+    return step_at(path) == whole_step || (options.keep_every && step_at(path) % *options.keep_every == 0);
   });
   for (size_t i = 0; i < files.size(); ++i)
     for (const std::string& file : whole_checkpoint(files[i])) {

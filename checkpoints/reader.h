@@ -34,8 +34,8 @@ struct ReadOptions {
 // Checks the user block, and those of parts, then reads everything but tensors. Not collective.
 Contents read_contents(io::IoThread& io, const std::string& path, double limit_seconds = kIoLimit_seconds);
 
-// Fills this rank's part. Collective over `agreeing`. Before anything is overwritten, missing, unexpected and mis-shaped
-// tensors are an input error that names each of them; `qk_norm` is the variant at hand, for the message.
+// Fills this rank's part. Collective over `agreeing`. Before anything is overwritten, missing, unexpected and
+// mis-shaped tensors are an input error that names each of them; `qk_norm` is the variant at hand, for the message.
 void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm,
                   const ReadOptions& options = {});
 

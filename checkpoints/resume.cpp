@@ -42,9 +42,9 @@ bool Resume::is_newest(const std::string& path) const {
 }
 
 std::optional<std::string> Resume::find(const std::string& resume) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds() + kPatience_seconds);
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
-  if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
+  if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds());
   const bool own = comm::rank_0_sees(parts_.world, [&] { return !complete_files(options_.directory).empty(); });
   if (resume == "none") {
     if (!own) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<std::string> Resume::find(const std::string& resume) {
   if (!own) return resume;
   const bool goes_back = is_own(resume);
   if (goes_back && is_newest(resume)) return resume;
-  const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
+  const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds());
   if (goes_back && !(latest && went_on_from(resume, *latest))) return resume;
   log::info("this run {} {} and has checkpoints of its own since: the newest is gone on from",
             goes_back ? "went back to" : "began from", resume);
@@ -66,35 +66,36 @@ std::optional<std::string> Resume::find(const std::string& resume) {
 bool Resume::went_on_from(const std::string& resume, const std::string& path) const {
   bool same = false;
   comm::together(parts_.world, [&] {
-    const RunState state = read_contents(parts_.io, path, options_.time_limit_seconds).state;
+    const RunState state = read_contents(parts_.io, path, options_.time_limit_seconds()).state;
     same = options_.resume_of && options_.resume_of(state.config) == resume;
   });
   return same;
 }
 
 std::optional<std::string> Resume::find(const Rollback& rollback, const std::string& resume) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
-  if (const auto found = find_whole(parts_.world, parts_.io, rollback.files, options_.time_limit_seconds)) return found;
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds() + kPatience_seconds);
+  if (const auto found = find_whole(parts_.world, parts_.io, rollback.files, options_.time_limit_seconds()))
+    return found;
   if (parts_.world.rank() == 0) set_aside_after(options_.directory, 0);
   if (resume == "auto" || resume == "none" || is_own(resume)) return std::nullopt;
   return resume;
 }
 
 Resume::Loaded Resume::load(const std::string& path) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds() + kPatience_seconds);
   parts_.world.stand_at(0, "loading");
   confirm_on_all_ranks(parts_.world, path);
   Loaded loaded{.own = is_own(path)};
   RunState stored;
   comm::together(parts_.world, [&] {
-    const Contents contents = read_contents(parts_.io, path, options_.time_limit_seconds);
+    const Contents contents = read_contents(parts_.io, path, options_.time_limit_seconds());
     stored = contents.state;
     loaded.config_changes = options_.compare_configs(contents.state.config);
     if (options_.compare_environments)
       loaded.environment_changes = options_.compare_environments(contents.state.environment);
     data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
   });
-  read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm, {options_.time_limit_seconds, &parts_.world});
+  read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm, {options_.time_limit_seconds(), &parts_.world});
   comm::together(parts_.world, [&] {
     parts_.trainer.progress() = stored.progress;
     reading_hooks(path, [&] { parts_.trainer.restore_hooks(hooks_of(stored, path)); });

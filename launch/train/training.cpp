@@ -106,18 +106,8 @@ bool TrainingRun::may_roll_back(int64_t first_step) const {
 }
 
 checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHook& files) {
-  const config::CheckpointConfig& c = prepared_.config.run.checkpoint;
   return {.directory = prepared_.directory + "/checkpoints",
-          .every = c.every.value_or(0),
-          .retention = {c.keep, c.keep_every.value_or(0)},
-          .final = c.final,
-          .background = c.background,
-          .max_failed = c.max_failed,
-          .time_limit_seconds = double(c.time_limit.count()),
-          .final_save_limit_seconds = double(c.final_save_limit.count()),
-          .weights_only = c.weights_only,
-          .parts = c.parts,
-          .mpi_hints = {c.mpi_hints.begin(), c.mpi_hints.end()},
+          .checkpoint = prepared_.config.run.checkpoint,
           .before_save = [&files] { files.flush(); },
           .config = prepared_.config.text(),
           .environment = prepared_.environment,

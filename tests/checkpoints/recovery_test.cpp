@@ -68,8 +68,7 @@ class RecoveryTest : public ::testing::Test {
       train::StabilityHook stability(options, {}, [&](int64_t step) { return recovery.may_roll_back(step); });
       const CheckpointParts parts{*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer};
       const CheckpointOptions saving{.directory = directory + "/checkpoints",
-                                     .every = 5,
-                                     .retention = {.keep = 10},
+                                     .checkpoint = {.every = 5, .keep = 10},
                                      .config = "name: x",
                                      .environment = "{}",
                                      .data_fingerprint = data.fingerprint_text(1),
@@ -168,7 +167,8 @@ TEST_F(RecoveryTest, WhatWasDecidedIsDoneByTheNextProcess) {
 // Killed right after the decision: the next process takes the same samples as this one would have.
 TEST_F(RecoveryTest, WhatIsLeftOutIsKnownToTheNextProcess) {
   write_data({19, 20});
-  Recovery(*world, directory, options).roll_back({.first_step = 19, .last_step = 20, .first_sample = 36, .end_sample = 40});
+  Recovery(*world, directory, options)
+      .roll_back({.first_step = 19, .last_step = 20, .first_sample = 36, .end_sample = 40});
   const Result result = run();
   EXPECT_EQ(result.outcome, train::Outcome::done);
   EXPECT_THAT(result.went_back_to, IsEmpty());

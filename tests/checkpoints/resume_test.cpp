@@ -57,7 +57,7 @@ TEST_F(ResumedRun, ResumeNoneIsRefusedWhereThereAreCheckpoints) {
 }
 
 TEST_F(ResumedRun, WeightsOnlyCannotBeGoneOnFrom) {
-  options.weights_only = true;
+  options.checkpoint.weights_only = true;
   run();
   EXPECT_TRUE(state_of(12).weights_only);
   EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("holds weights only"));
@@ -65,11 +65,11 @@ TEST_F(ResumedRun, WeightsOnlyCannotBeGoneOnFrom) {
 
 // Stopped early, gone on, and killed behind a save of weights alone: the file from before is still whole.
 TEST_F(ResumedRun, FilesOfWeightsOnlyAreNotGoneOnFromWhereAnOlderOneIsWhole) {
-  options.weights_only = true;
+  options.checkpoint.weights_only = true;
   script.after = {{7, Action::stop_saved}};
   run();
   script.after.clear();
-  options.final = false;
+  options.checkpoint.final = false;
   EXPECT_EQ(run(), file_name(7));
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(7), file_name(10)));
   EXPECT_EQ(run(), file_name(7));
@@ -78,9 +78,9 @@ TEST_F(ResumedRun, FilesOfWeightsOnlyAreNotGoneOnFromWhereAnOlderOneIsWhole) {
 
 // However many of weights alone come after it.
 TEST_F(ResumedRun, TheNewestWholeFileStays) {
-  options.weights_only = true;
-  options.every = 2;
-  options.retention.keep = 1;
+  options.checkpoint.weights_only = true;
+  options.checkpoint.every = 2;
+  options.checkpoint.keep = 1;
   script.after = {{3, Action::stop_saved}};
   run();
   EXPECT_THAT(names(), ElementsAre(file_name(3)));

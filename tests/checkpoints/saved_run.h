@@ -49,7 +49,7 @@ class SavedRun : public ::testing::Test {
     writer.finish();
     dataset.emplace(std::vector<data::Source>{{folder / "tokens"}}, data::DatasetOptions{.T = 8, .vocabulary = 16});
     options = {.directory = folder / "run",
-               .every = 5,
+               .checkpoint = {.every = 5},
                .config = "name: x",
                .environment = "{}",
                .data_fingerprint = dataset->fingerprint_text(1),
