@@ -13,6 +13,13 @@
 
 namespace keel::checkpoints {
 
+// A run that was stored, beside this one.
+struct Comparison {
+  std::vector<std::string> config_changes, environment_changes;  // what is another one now, in lines
+  std::string resume;          // what its checkpoint.resume was, in the same words as Resume::find() gets it
+  double probe_tolerance = 0;  // of the loss of its probe, relative
+};
+
 struct CheckpointOptions {
   std::string directory;  // of the checkpoints: runs/NAME/checkpoints
   config::CheckpointConfig checkpoint;
@@ -22,14 +29,8 @@ struct CheckpointOptions {
   std::function<void()> before_copy = {};
   // Texts that go into each file.
   std::string config, environment, data_fingerprint, qk_norm;
-  // Of the loss of the stored probe, relative, given the config that it was computed with. None: 1e-4.
-  std::function<double(const std::string& stored)> probe_tolerance = {};
-  // Throws where a stored config must not be gone on with; otherwise says in lines what changed.
-  std::function<std::vector<std::string>(const std::string& stored)> compare_configs;
-  // What checkpoint.resume was in a stored config, in the same words as find() gets it. None: something else.
-  std::function<std::string(const std::string& stored)> resume_of = {};
-  // Says in lines what of the stored environment is another one now.
-  std::function<std::vector<std::string>(const std::string& stored)> compare_environments = {};
+  // Throws where a run that was stored must not be gone on with.
+  std::function<Comparison(const RunState& stored)> compare;
   train::Note note = {};  // where events go
 
   double time_limit_seconds() const { return double(checkpoint.time_limit.count()); }

@@ -66,8 +66,7 @@ std::optional<std::string> Resume::find(const std::string& resume) {
 bool Resume::went_on_from(const std::string& resume, const std::string& path) const {
   bool same = false;
   comm::together(parts_.world, [&] {
-    const RunState state = read_contents(parts_.io, path, options_.time_limit_seconds()).state;
-    same = options_.resume_of && options_.resume_of(state.config) == resume;
+    same = options_.compare(read_contents(parts_.io, path, options_.time_limit_seconds()).state).resume == resume;
   });
   return same;
 }
@@ -88,12 +87,9 @@ Resume::Loaded Resume::load(const std::string& path) {
   Loaded loaded{.own = is_own(path)};
   RunState stored;
   comm::together(parts_.world, [&] {
-    const Contents contents = read_contents(parts_.io, path, options_.time_limit_seconds());
-    stored = contents.state;
-    loaded.config_changes = options_.compare_configs(contents.state.config);
-    if (options_.compare_environments)
-      loaded.environment_changes = options_.compare_environments(contents.state.environment);
-    data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
+    stored = read_contents(parts_.io, path, options_.time_limit_seconds()).state;
+    loaded.since = options_.compare(stored);
+    data::check_fingerprint(stored.data_fingerprint, options_.data_fingerprint);
   });
   read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm, {options_.time_limit_seconds(), &parts_.world});
   comm::together(parts_.world, [&] {
@@ -101,16 +97,14 @@ Resume::Loaded Resume::load(const std::string& path) {
     reading_hooks(path, [&] { parts_.trainer.restore_hooks(hooks_of(stored, path)); });
   });
   parts_.trainer.weights_changed();
-  check_probe(stored, path);
+  check_probe(stored.probe, loaded.since.probe_tolerance, path);
   if (parts_.world.rank() == 0) set_aside_after(options_.directory, parts_.trainer.progress().step);
   return loaded;
 }
 
-void Resume::check_probe(const RunState& state, const std::string& path) {
-  const train::Probe& stored = state.probe;
+void Resume::check_probe(const train::Probe& stored, double tolerance, const std::string& path) {
   if (stored.empty() || parts_.probe.empty()) return;
   const double loss = train::probe_loss(parts_.model, stored);
-  const double tolerance = options_.probe_tolerance ? options_.probe_tolerance(state.config) : 1e-4;
   const bool both_blown = !std::isfinite(loss) && !std::isfinite(stored.loss);
   const bool same = both_blown || std::abs(loss - stored.loss) <= tolerance * std::abs(stored.loss);
   const int64_t rank = comm::lowest_rank_where(parts_.world, !same);

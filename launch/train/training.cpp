@@ -113,11 +113,10 @@ checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHo
           .environment = prepared_.environment,
           .data_fingerprint = prepared_.data_fingerprint,
           .qk_norm = models::qk_norm_text(prepared_.config.model),
-          .probe_tolerance = [this](const std::string& stored) { return probe_tolerance(stored, prepared_.config); },
-          .compare_configs = [this](const std::string& stored) { return changes_since(stored, prepared_.config); },
-          .resume_of = stored_resume,
-          .compare_environments =
-              [this](const std::string& stored) { return environment_changes(stored, prepared_.environment); },
+          .compare =
+              [this](const checkpoints::RunState& stored) {
+                return compare(stored, prepared_.config, prepared_.environment);
+              },
           .note = note_in(files)};
 }
 
@@ -301,11 +300,11 @@ void TrainingRun::start(Parts& parts) {
     const checkpoints::Resume::Loaded loaded = parts.resume.load(*found);
     if (loaded.own) parts.checkpoint.saved_already(trainer.progress().step);
     log::info("going on from {} at step {}", *found, trainer.progress().step);
-    for (const std::string& change : loaded.config_changes) {
+    for (const std::string& change : loaded.since.config_changes) {
       log::info("changed since: {}", change);
       files.note("config_changed", {{"change", change}});
     }
-    for (const std::string& change : loaded.environment_changes) {
+    for (const std::string& change : loaded.since.environment_changes) {
       log::info("changed since, so the bits may be others than those of a run that never stopped: {}", change);
       files.note("environment_changed", {{"change", change}});
     }

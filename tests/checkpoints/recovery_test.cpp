@@ -73,7 +73,7 @@ class RecoveryTest : public ::testing::Test {
                                      .environment = "{}",
                                      .data_fingerprint = data.fingerprint_text(1),
                                      .qk_norm = "rms",
-                                     .compare_configs = [](const std::string&) { return std::vector<std::string>(); }};
+                                     .compare = [](const RunState&) { return Comparison(); }};
       Resume resume(parts, saving);
       CheckpointHook hook(parts, saving);
       trainer.add(stability);

@@ -45,7 +45,9 @@ TEST_F(ResumedRun, TheStoredProbeMustGiveItsLossAgain) {
   EXPECT_EQ(first_step, 12);
   convention = 1.001;
   EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("compute something else"));
-  options.probe_tolerance = [](const std::string& stored) { return stored == "name: x" ? 0.01 : 0.0; };
+  options.compare = [](const RunState& stored) {
+    return Comparison{.probe_tolerance = stored.config == "name: x" ? 0.01 : 0.0};
+  };
   run();
 }
 
@@ -122,7 +124,7 @@ TEST_F(ResumedRun, ResumeFromAnotherRunThenFromItsOwn) {
 }
 
 TEST_F(ResumedRun, ResumeFromItsOwnGoesBack) {
-  options.resume_of = [](const std::string& stored) { return stored.substr(8); };
+  options.compare = [](const RunState& stored) { return Comparison{.resume = stored.config.substr(8)}; };
   const auto run_from = [&](const std::string& resume) {
     options.config = "resume: " + resume;
     return run(resume);

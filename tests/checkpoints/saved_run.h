@@ -54,7 +54,7 @@ class SavedRun : public ::testing::Test {
                .environment = "{}",
                .data_fingerprint = dataset->fingerprint_text(1),
                .qk_norm = "rms",
-               .compare_configs = [](const std::string&) { return std::vector<std::string>(); }};
+               .compare = [](const RunState&) { return Comparison{.probe_tolerance = 1e-4}; }};
   }
   // A run from `resume` on; returns where it began.
   std::string run(const std::string& resume = "auto") {
