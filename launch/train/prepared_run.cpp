@@ -136,8 +136,7 @@ train::Throughput PreparedRun::throughput() {
 }
 
 int64_t PreparedRun::memory_bytes() {
-  const nn::StateBytes state = nn::state_bytes(decoder.parameters(), config.run.parallel.zero ? layout.data : 1);
-  return int64_t(state.total()) + decoder.packed_bytes() + decoder.activation_bytes();
+  return decoder.planned_bytes(config.run.parallel.zero ? layout.data : 1);
 }
 
 }  // namespace keel

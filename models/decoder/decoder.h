@@ -51,6 +51,8 @@ class Decoder : public nn::Model {
   // What a real step takes from the two arenas, and packed weights.
   int64_t activation_bytes() const { return activation_bytes_; }
   int64_t packed_bytes() const;
+  // Both, and weights, gradients and moments, which are divided over as many ranks.
+  int64_t planned_bytes(int64_t moment_shards) const;
 
   const DecoderConfig& config() const { return config_; }
   // What a block kept of the last micro-batch of a training step; without recomputation.
