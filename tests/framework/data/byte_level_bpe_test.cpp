@@ -10,6 +10,7 @@
 #include "framework/data/dataset.h"
 #include "framework/data/tokenizer.h"
 #include "tests/framework/data/temporary_folder.h"
+#include "tests/support/golden.h"
 
 namespace keel::data {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::string kFolder = KEEL_GOLDEN "/tokenizers/";
+const std::string kFolder = testing::golden_file("tokenizers/");
 
 json read_json(const std::string& path) {
   return json::parse(std::ifstream(path));

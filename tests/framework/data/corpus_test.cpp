@@ -14,6 +14,7 @@
 #include "framework/data/tokenizer.h"
 #include "tests/framework/data/temporary_folder.h"
 #include "tests/framework/io/scratch.h"
+#include "tests/support/golden.h"
 
 namespace keel::data {
 namespace {
@@ -91,8 +92,7 @@ TEST(Corpus, PiecesGiveTheIdsOfTheWholeText) {
                                                           {"remove_extra_whitespaces", "false"},
                                                           {"minloglevel", "2"}})
                   .ok());
-  for (const std::string& model :
-       {folder / "dummy.model", std::string(KEEL_GOLDEN "/tokenizers/gpt2/tokenizer.json")}) {
+  for (const std::string& model : {folder / "dummy.model", testing::golden_file("tokenizers/gpt2/tokenizer.json")}) {
     make({.texts = {folder / "text.txt"}, .prefix = folder / "out", .valid = 0.03, .model = model});
     const TokenFile file(folder / "out");
     const auto tokenizer = tokenizer_of(file.notes().value());
@@ -223,7 +223,7 @@ TEST(Corpus, ReplacesNothingOfOthers) {
   const std::string text = numbered_lines(3000);
   std::filesystem::create_directory(folder / "hf");
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
-    std::filesystem::copy_file(KEEL_GOLDEN "/tokenizers/gpt2/" + std::string(name), folder / "hf/" + name);
+    std::filesystem::copy_file(testing::golden_file("tokenizers/gpt2/") + name, folder / "hf/" + name);
   const std::string json = folder / "hf/tokenizer.json", kept = read_bytes(json);
   for (const char* name : {"a.json", "a.bin", "a.idx", "a-valid.json", "a.model", "a.tokenizer.json"}) {
     const std::string path = folder / name;
