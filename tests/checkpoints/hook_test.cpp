@@ -208,7 +208,7 @@ TEST_F(Hook, TooManyFailedSavesEndTheRun) {
     options.checkpoint.every = 2;
     options.checkpoint.max_failed = 2;
     options.checkpoint.background = background;
-    io::spill(options.directory, "in the way");
+    testing::write_bytes(options.directory, "in the way");
     try {
       run();
       ADD_FAILURE() << "the run went on";

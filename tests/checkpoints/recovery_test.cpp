@@ -9,7 +9,8 @@
 #include "checkpoints/resume.h"
 #include "framework/data/token_writer.h"
 #include "tests/checkpoints/toy.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -97,7 +98,7 @@ class RecoveryTest : public ::testing::Test {
   }
 
   std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
-  io::Scratch folder;
+  testing::TemporaryFolder folder;
   io::IoThread io;
   const std::string directory = folder / "run";
   config::StabilityConfig options{.max_skips = 1,
@@ -205,8 +206,8 @@ TEST_F(RecoveryTest, CalmForgives) {
 }
 
 TEST_F(RecoveryTest, ADamagedFileIsNamed) {
-  io::spill(directory + "/recovery.json", "{\"gone_back_to\": 3}");
-  EXPECT_THAT(io::message_of([&] { Recovery recovery(*world, directory, options); }),
+  testing::write_bytes(directory + "/recovery.json", "{\"gone_back_to\": 3}");
+  EXPECT_THAT(testing::message_of([&] { Recovery recovery(*world, directory, options); }),
               ::testing::HasSubstr("recovery.json"));
 }
 

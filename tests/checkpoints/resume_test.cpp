@@ -6,6 +6,7 @@
 #include "checkpoints/writer.h"
 #include "framework/parallel/data_parallel.h"
 #include "tests/checkpoints/saved_run.h"
+#include "tests/support/errors.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -44,7 +45,7 @@ TEST_F(ResumedRun, TheStoredProbeMustGiveItsLossAgain) {
   run();
   EXPECT_EQ(first_step, 12);
   convention = 1.001;
-  EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("compute something else"));
+  EXPECT_THAT(testing::message_of([&] { run(); }), HasSubstr("compute something else"));
   options.compare = [](const RunState& stored) {
     return Comparison{.probe_tolerance = stored.config == "name: x" ? 0.01 : 0.0};
   };
@@ -53,7 +54,7 @@ TEST_F(ResumedRun, TheStoredProbeMustGiveItsLossAgain) {
 
 TEST_F(ResumedRun, ResumeNoneIsRefusedWhereThereAreCheckpoints) {
   EXPECT_EQ(run("none"), "");
-  const std::string message = io::message_of([&] { run("none"); });
+  const std::string message = testing::message_of([&] { run("none"); });
   EXPECT_THAT(message, HasSubstr("checkpoint.resume is none, but " + options.directory + " holds checkpoints"));
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
 }
@@ -62,7 +63,7 @@ TEST_F(ResumedRun, WeightsOnlyCannotBeGoneOnFrom) {
   options.checkpoint.weights_only = true;
   run();
   EXPECT_TRUE(state_of(12).weights_only);
-  EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("holds weights only"));
+  EXPECT_THAT(testing::message_of([&] { run(); }), HasSubstr("holds weights only"));
 }
 
 // Stopped early, gone on, and killed behind a save of weights alone: the file from before is still whole.

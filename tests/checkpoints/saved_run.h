@@ -12,7 +12,7 @@
 #include "checkpoints/resume.h"
 #include "framework/data/token_writer.h"
 #include "tests/checkpoints/toy.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints {
 
@@ -89,7 +89,7 @@ class SavedRun : public ::testing::Test {
 
   std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
   MPI_Comm io_comm = MPI_COMM_NULL;
-  io::Scratch folder;
+  testing::TemporaryFolder folder;
   io::IoThread io;
   std::optional<data::Dataset> dataset;
   CheckpointOptions options;

@@ -13,8 +13,8 @@
 #include "checkpoints/safetensors/writer.h"
 #include "framework/io/files.h"
 #include "framework/tensor/dtype.h"
-#include "tests/framework/io/scratch.h"
 #include "tests/support/command.h"
+#include "tests/support/folder.h"
 #include "tests/support/golden.h"
 
 namespace keel::testing {
@@ -82,7 +82,7 @@ class Convert : public ::testing::Test {
     return ended.output;
   }
 
-  io::Scratch folder;
+  TemporaryFolder folder;
 };
 
 TEST_F(Convert, ThereAndBackIsTheSameBits) {

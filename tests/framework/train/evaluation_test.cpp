@@ -7,7 +7,7 @@
 
 #include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/golden.h"
 #include "tests/support/toy_model.h"
 
@@ -63,7 +63,7 @@ class EvaluationTest : public ::testing::Test {
     return *evaluation.run(model, mesh);
   }
 
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
   parallel::Mesh mesh;
   HalfTheId model;

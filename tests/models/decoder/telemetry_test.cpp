@@ -177,7 +177,7 @@ class Telemetry : public ::testing::TestWithParam<Variant> {
   // No token twice in a document: equal pairs at one distance would have equal logits.
   const TokenFile tokens{kVocabulary, [](int64_t p) { return p * 379; }};
   const data::Dataset dataset;
-  const data::TemporaryFolder folder;
+  const TemporaryFolder folder;
   int runs = 0;
 };
 
