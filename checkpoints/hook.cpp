@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "checkpoints/writer.h"
 #include "framework/base/clock.h"
 #include "framework/base/log.h"
@@ -17,8 +16,8 @@ namespace keel::checkpoints {
 
 Copies largest_copy(const CheckpointOptions& options, DeviceKind device) {
   if (device == DeviceKind::cuda) return Copies::everything;  // any run may be stopped early
-  if (!options.background || options.every == 0) return Copies::none;
-  return options.weights_only ? Copies::weights : Copies::everything;
+  if (!options.checkpoint.background || !options.checkpoint.every) return Copies::none;
+  return options.checkpoint.weights_only ? Copies::weights : Copies::everything;
 }
 
 void CheckpointHook::start(const train::Progress&) {
@@ -42,11 +41,11 @@ train::Verdict CheckpointHook::after_step(const train::StepReport& report, const
   if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) collect();
   // The weights of a skipped step are those before it, but its successor is not known to be sound: wait for a good
   // step.
-  due_ |= options_.every > 0 && report.step % options_.every == 0;
+  due_ |= options_.checkpoint.every && report.step % *options_.checkpoint.every == 0;
   if (due_ && verdict.action == train::Action::proceed) {
     wait_for_save();  // one at a time
-    start_save(progress, options_.background);
-    if (!options_.background) wait_for_save();
+    start_save(progress, options_.checkpoint.background);
+    if (!options_.checkpoint.background) wait_for_save();
   }
   return {};
 }
@@ -56,15 +55,14 @@ train::Verdict CheckpointHook::after_step(const train::StepReport& report, const
 void CheckpointHook::finish(const train::Progress& progress, const train::Ending& ending) {
   const bool sound = ending.outcome == train::Outcome::done || ending.outcome == train::Outcome::saved_early;
   const bool goes_on = ending.outcome == train::Outcome::saved_early;
-  const auto limit = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      std::chrono::duration<double>(options_.final_save_limit_seconds));
-  const auto deadline = sound ? Clock::now() + limit : Clock::time_point::max();  // nobody ends a slot of the others
+  // Else nobody ends a slot of the others.
+  const auto deadline = sound ? Clock::now() + options_.checkpoint.final_save_limit : Clock::time_point::max();
   wait_for_save(deadline);
-  if (!sound || !(options_.final || goes_on) ||
+  if (!sound || !(options_.checkpoint.final || goes_on) ||
       (saved_step_ == progress.step && (whole_step_ == saved_step_ || !goes_on)))
     return;
-  options_.max_failed = 1;
-  if (goes_on) options_.weights_only = false;
+  options_.checkpoint.max_failed = 1;
+  if (goes_on) options_.checkpoint.weights_only = false;
   start_save(progress, false);
   wait_for_save(deadline);
 }
@@ -77,7 +75,7 @@ RunState CheckpointHook::state_at(const train::Progress& progress) {
                  .qk_norm = options_.qk_norm,
                  .hooks = parts_.trainer.hook_states().dump(),
                  .probe = parts_.probe,
-                 .weights_only = options_.weights_only};
+                 .weights_only = options_.checkpoint.weights_only};
   if (!state.probe.empty()) state.probe.loss = train::probe_loss(parts_.model, state.probe);
   return state;
 }
@@ -87,7 +85,7 @@ void CheckpointHook::start_save(const train::Progress& progress, bool copied) {
   if (options_.before_save) options_.before_save();
   const auto begin = Clock::now();
   LocalTensors tensors = parts_.tensors();
-  tensors.weights_only = options_.weights_only;
+  tensors.weights_only = options_.checkpoint.weights_only;
   copied |= tensors.parameters.device().kind == DeviceKind::cuda;
   RunState state = state_at(progress);
   std::optional<std::promise<void>> copying;
@@ -118,7 +116,7 @@ CheckpointHook::Saved CheckpointHook::save(const LocalTensors& tensors, const Ru
 // A copy that fails (no memory, a GPU in error) is a failed save on all ranks. Training waits for the copy, not for
 // them.
 void CheckpointHook::copy(const LocalTensors& tensors, int64_t step, Copying copying) {
-  together(parts_.saves, [&] {
+  comm::together(parts_.saves, [&] {
     const Copying ends_here = std::exchange(copying, std::nullopt);  // which is what training waits for
     const Span span("copy of the state", step);
     if (options_.before_copy) options_.before_copy();
@@ -130,12 +128,8 @@ CheckpointHook::Saved CheckpointHook::save_in_steps(LocalTensors tensors, const 
   const auto begin = Clock::now();
   comm::Communicator& saves = parts_.saves;
   saves.stand_at(state.progress.step, "saving");
-  const comm::TimeLimit patience(saves, options_.time_limit_seconds + kPatience_seconds);
-  const auto on_rank_0 = [&](const std::string& doing, const std::function<void()>& f) {
-    together(saves, [&] {
-      if (saves.rank() == 0) run_within(options_.time_limit_seconds, parts_.io, doing, [&](io::IoContext&) { f(); });
-    });
-  };
+  const double limit_seconds = options_.time_limit_seconds();
+  const comm::TimeLimit patience(saves, limit_seconds + kPatience_seconds);
   Saved saved{.path = options_.directory + "/" + file_name(state.progress.step),
               .step = state.progress.step,
               .whole = !state.weights_only};
@@ -143,17 +137,20 @@ CheckpointHook::Saved CheckpointHook::save_in_steps(LocalTensors tensors, const 
     copy(tensors, saved.step, std::move(copying));
     tensors.snapshot = &snapshot_;
   }
-  on_rank_0("creating " + options_.directory, [&] { io::create_directories(options_.directory); });
-  saved.bytes = write_checkpoint(saves, parts_.io, tensors, state,
-                                 {.path = saved.path,
-                                  .io_comm = parts_.io_comm,
-                                  .mpi_hints = options_.mpi_hints,
-                                  .parts = options_.parts,
-                                  .io_limit_seconds = options_.time_limit_seconds});
+  run_on_rank_0(saves, limit_seconds, parts_.io, "creating " + options_.directory,
+                [&](io::IoContext&) { io::create_directories(options_.directory); });
+  saved.bytes =
+      write_checkpoint(saves, parts_.io, tensors, state,
+                       {.path = saved.path,
+                        .io_comm = parts_.io_comm,
+                        .mpi_hints = {options_.checkpoint.mpi_hints.begin(), options_.checkpoint.mpi_hints.end()},
+                        .parts = options_.checkpoint.parts,
+                        .io_limit_seconds = limit_seconds});
   // All ranks wait, or those that do not would be in the next step's exchanges while rank 0 still removes files.
-  on_rank_0("removing old checkpoints from " + options_.directory, [&] {
-    remove_old(options_.directory, saved.step, options_.retention, saved.whole ? saved.step : whole_step_);
-  });
+  run_on_rank_0(
+      saves, limit_seconds, parts_.io, "removing old checkpoints from " + options_.directory, [&](io::IoContext&) {
+        remove_old(options_.directory, saved.step, options_.checkpoint, saved.whole ? saved.step : whole_step_);
+      });
   saves.stand_at(saved.step, "between saves");
   saved.seconds = seconds_since(begin);
   return saved;
@@ -177,12 +174,12 @@ void CheckpointHook::wait_for_save(Clock::time_point deadline) {
           Error(ErrorKind::internal,
                 fmt::format("the last save has not ended within {} s (checkpoint.final_save_limit): the newest "
                             "complete checkpoint in {} is what is kept",
-                            options_.final_save_limit_seconds, options_.directory)));
+                            options_.checkpoint.final_save_limit.count(), options_.directory)));
     if (seconds_since(begin) < next_line_seconds) continue;
     log::info(
         "training waits for a save to end, for {:.0f} s so far (a disk that does not answer within {:.0f} s ends "
         "the run: checkpoint.time_limit)",
-        seconds_since(begin), options_.time_limit_seconds);
+        seconds_since(begin), options_.time_limit_seconds());
     next_line_seconds += kBetweenLines_seconds;
   }
   stalled_seconds_ += seconds_since(begin);
@@ -215,10 +212,10 @@ void CheckpointHook::note_failure(const Error& error) {
   if (options_.note)
     options_.note("save_failed",
                   {{"reason", error.what()}, {"failed_in_a_row", failed_in_a_row_}, {"last_saved_step", saved_step_}});
-  if (failed_in_a_row_ >= options_.max_failed) throw in_mid_run(error);
+  if (failed_in_a_row_ >= options_.checkpoint.max_failed) throw in_mid_run(error);
   if (parts_.world.rank() == 0)
     log::warning("a save failed, and the run goes on ({} of at most {} in a row, checkpoint.max_failed): {}",
-                 failed_in_a_row_, options_.max_failed, error.what());
+                 failed_in_a_row_, options_.checkpoint.max_failed, error.what());
 }
 
 void CheckpointHook::leave(const Error& error) {

@@ -1,8 +1,10 @@
 // Jobs of the I/O thread that all ranks run together, and so may wait in for ever where one of them is stuck.
 #pragma once
 
+#include <functional>
 #include <string>
 
+#include "framework/comm/agreement.h"
 #include "framework/comm/world.h"
 #include "framework/io/io_thread.h"
 
@@ -26,6 +28,12 @@ auto run_within(double limit_seconds, io::IoThread& io, const std::string& doing
               fmt::format("{} has not ended within {} s: this rank's disk does not answer, or another rank is stuck",
                           doing, limit_seconds)));
   return done.get();
+}
+
+// The same on rank 0 alone; what the job throws is thrown on all ranks. Collective.
+inline void run_on_rank_0(comm::Communicator& world, double limit_seconds, io::IoThread& io, const std::string& doing,
+                          const std::function<void(io::IoContext&)>& job) {
+  comm::on_rank_0(world, [&] { run_within(limit_seconds, io, doing, job); });
 }
 
 }  // namespace keel::checkpoints

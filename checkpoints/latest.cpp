@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "checkpoints/format.h"
 #include "checkpoints/parts.h"
 #include "checkpoints/reader.h"
 #include "checkpoints/user_block.h"
 #include "framework/base/log.h"
+#include "framework/comm/agreement.h"
 
 namespace keel::checkpoints {
 
@@ -76,13 +76,14 @@ void remove_leftovers(const std::string& directory) {
   }
 }
 
-void remove_old(const std::string& directory, int64_t step, const Retention& retention, int64_t whole_step) {
+void remove_old(const std::string& directory, int64_t step, const config::CheckpointConfig& options,
+                int64_t whole_step) {
   std::vector<std::string> files = complete_files(directory);
   auto step_at = [](const std::string& path) { return step_of(fs::path(path).filename()); };
   std::erase_if(files, [&](const std::string& path) { return step_at(path) > step; });
-  files.resize(files.size() - std::min(files.size(), size_t(retention.keep)));
+  files.resize(files.size() - std::min(files.size(), size_t(options.keep)));
   std::erase_if(files, [&](const std::string& path) {
-    return step_at(path) == whole_step || (retention.keep_every > 0 && step_at(path) % retention.keep_every == 0);
+    return step_at(path) == whole_step || (options.keep_every && step_at(path) % *options.keep_every == 0);
   });
   for (size_t i = 0; i < files.size(); ++i)
     for (const std::string& file : whole_checkpoint(files[i])) {
@@ -112,9 +113,8 @@ std::optional<std::string> find_whole(comm::Communicator& world, io::IoThread& i
     confirm_on_all_ranks(world, path);
     try {
       bool whole = false;
-      const auto agreed = [&](const std::function<void()>& f) { together(world, f); };
-      agreed([&] { whole = !read_contents(io, path, limit_seconds).state.weights_only; });
-      if (whole) verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}, {limit_seconds, agreed});
+      comm::together(world, [&] { whole = !read_contents(io, path, limit_seconds).state.weights_only; });
+      if (whole) verify_tensors(io, path, [](double) {}, {world.rank(), world.size()}, {limit_seconds, &world});
       if (whole) return path;
       log::warning("{} holds weights only, which no run goes on from; trying the one before", path);
       if (weights.empty()) weights = path;
@@ -139,8 +139,9 @@ std::optional<std::string> find_latest(comm::Communicator& world, io::IoThread& 
 
 void confirm_on_all_ranks(comm::Communicator& world, const std::string& path) {
   std::string header;
-  together(world,
-           [&] { naming_rank(world, "; every rank must see the same files", [&] { header = header_bytes(path); }); });
+  comm::together(world, [&] {
+    comm::naming_rank(world, "; every rank must see the same files", [&] { header = header_bytes(path); });
+  });
   comm::require_same(world, path, header);
 }
 

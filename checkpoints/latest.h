@@ -7,6 +7,7 @@
 
 #include "checkpoints/io_limit.h"
 #include "framework/comm/communicator.h"
+#include "framework/config/run_config.h"
 
 namespace keel::checkpoints {
 
@@ -18,14 +19,10 @@ bool lies_in(const std::string& path, const std::string& directory);
 // Deletes what a killed save left behind, parts that nothing links among it. For one rank.
 void remove_leftovers(const std::string& directory);
 
-// Deletes all but the newest `keep` of the complete files up to `step`, and those of every `keep_every`-th step (0:
-// none); later ones are another run's. That of `whole_step` stays, too: the newest that holds more than weights. For
-// one rank.
-struct Retention {
-  int64_t keep = 3;
-  int64_t keep_every = 0;
-};
-void remove_old(const std::string& directory, int64_t step, const Retention& retention, int64_t whole_step = -1);
+// Deletes all but the newest `keep` of the complete files up to `step`, and those of every `keep_every`-th step; later
+// ones are another run's. That of `whole_step` stays, too: the newest that holds more than weights. For one rank.
+void remove_old(const std::string& directory, int64_t step, const config::CheckpointConfig& options,
+                int64_t whole_step = -1);
 // Going on from `step` leaves the files after it behind: they get names that nothing goes on from, so that "auto" does
 // not jump back to them. For one rank.
 void set_aside_after(const std::string& directory, int64_t step);

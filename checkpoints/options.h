@@ -6,39 +6,34 @@
 #include "checkpoints/io_limit.h"
 #include "checkpoints/latest.h"
 #include "checkpoints/local_runs.h"
+#include "framework/config/run_config.h"
 #include "framework/io/io_thread.h"
 #include "framework/train/probe.h"
 #include "framework/train/trainer.h"
 
 namespace keel::checkpoints {
 
+// A run that was stored, beside this one.
+struct Comparison {
+  std::vector<std::string> config_changes, environment_changes;  // what is another one now, in lines
+  std::string resume;          // what its checkpoint.resume was, in the same words as Resume::find() gets it
+  double probe_tolerance = 0;  // of the loss of its probe, relative
+};
+
 struct CheckpointOptions {
   std::string directory;  // of the checkpoints: runs/NAME/checkpoints
-  int64_t every = 0;      // steps; 0 = only where the run ends
-  Retention retention;    // of complete files of this run
-  bool final = true;      // save where the run ends; one that is to go on is saved whatever this says
-  bool background = true;
-  int64_t max_failed = 3;                        // saves in a row; the last one's error then ends the run
-  double time_limit_seconds = kIoLimit_seconds;  // of one step of a save or a load
-  double final_save_limit_seconds = 600;         // of all that the end waits for
-  bool weights_only = false;                     // but where a run is stopped early all is saved, for it to go on
-  int64_t parts = 1;
-  std::vector<std::pair<std::string, std::string>> mpi_hints;
+  config::CheckpointConfig checkpoint;
   // Called before each save: for what must not be missing from a run that goes on from it.
   std::function<void()> before_save;
   // Called on the thread that saves, before it copies the state: there tests let it fail, and look around.
   std::function<void()> before_copy = {};
   // Texts that go into each file.
   std::string config, environment, data_fingerprint, qk_norm;
-  // Of the loss of the stored probe, relative, given the config that it was computed with. None: 1e-4.
-  std::function<double(const std::string& stored)> probe_tolerance = {};
-  // Throws where a stored config must not be gone on with; otherwise says in lines what changed.
-  std::function<std::vector<std::string>(const std::string& stored)> compare_configs;
-  // What checkpoint.resume was in a stored config, in the same words as find() gets it. None: something else.
-  std::function<std::string(const std::string& stored)> resume_of = {};
-  // Says in lines what of the stored environment is another one now.
-  std::function<std::vector<std::string>(const std::string& stored)> compare_environments = {};
+  // Throws where a run that was stored must not be gone on with.
+  std::function<Comparison(const RunState& stored)> compare;
   train::Note note = {};  // where events go
+
+  double time_limit_seconds() const { return double(checkpoint.time_limit.count()); }
 };
 
 // What of a run goes into a checkpoint. Everything outlives the hook.

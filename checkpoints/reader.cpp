@@ -7,6 +7,7 @@
 #include "checkpoints/parts.h"
 #include "checkpoints/user_block.h"
 #include "framework/base/log.h"
+#include "framework/comm/agreement.h"
 #include "framework/io/crc32c.h"
 #include "framework/io/hdf5.h"
 #include "framework/tensor/copy.h"
@@ -197,6 +198,10 @@ void read_tensor(const io::File& file, const LocalTensors& tensors, const Logica
   }
 }
 
+void step(const ReadOptions& options, const std::function<void()>& f) {
+  options.agreeing ? comm::together(*options.agreeing, f) : f();
+}
+
 }  // namespace
 
 Contents read_contents(io::IoThread& io, const std::string& path, double limit_seconds) {
@@ -215,7 +220,7 @@ void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors&
                   const ReadOptions& options) {
   std::optional<OpenFile> open;
   int64_t tile_elements = 0;
-  options.run([&] {
+  step(options, [&] {
     open.emplace(io, path, options.limit_seconds);
     open->read("loading", [&](const CheckedFile& checked) {
       check_names(checked.file, tensors, qk_norm);
@@ -223,7 +228,7 @@ void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors&
     });
   });
   for (const LogicalTensor& tensor : tensors_of(tensors))
-    options.run([&] {
+    step(options, [&] {
       open->read("loading",
                  [&](const CheckedFile& checked) { read_tensor(checked.file, tensors, tensor, tile_elements); });
     });
@@ -249,7 +254,7 @@ void verify_tensors(io::IoThread& io, const std::string& path, const std::functi
                     nn::AxisPosition share, const ReadOptions& options) {
   std::optional<OpenFile> open;
   std::vector<std::string> tensors;
-  options.run([&] {
+  step(options, [&] {
     open.emplace(io, path, options.limit_seconds);
     open->read("checking", [&](const CheckedFile& checked) {
       for (TensorKind kind : kTensorKinds)
@@ -262,7 +267,7 @@ void verify_tensors(io::IoThread& io, const std::string& path, const std::functi
   int64_t number = 0;
   for (size_t first = 0; first < tensors.size(); first += kBetweenMeetings) {
     const size_t last = std::min(tensors.size(), first + kBetweenMeetings);
-    options.run([&] {
+    step(options, [&] {
       for (size_t i = first; i < last; ++i)
         open->read("checking", [&](const CheckedFile& checked) {
           TensorReader reader(checked.file, tensors[i], tile_elements_of(checked.file));

@@ -26,17 +26,16 @@ struct Contents {
 
 struct ReadOptions {
   double limit_seconds = kIoLimit_seconds;  // of one step: to open the file, to read a tensor
-  // Runs each step. Ranks that read the same file take the same steps, and can agree on each: none then waits for
-  // another longer than for one step.
-  std::function<void(const std::function<void()>&)> run = [](const std::function<void()>& step) { step(); };
+  // The ranks that read the same file: they take the same steps and agree on each, so that none waits for another
+  // longer than for one step, and all throw what one of them does. None: this rank reads for itself.
+  comm::Communicator* agreeing = nullptr;
 };
 
 // Checks the user block, and those of parts, then reads everything but tensors. Not collective.
 Contents read_contents(io::IoThread& io, const std::string& path, double limit_seconds = kIoLimit_seconds);
 
-// Fills this rank's part. Not collective: every rank reads for itself. Before anything is overwritten, missing,
-// unexpected and mis-shaped tensors are an input error that names each of them; `qk_norm` is the variant at hand, for
-// the message.
+// Fills this rank's part. Collective over `agreeing`. Before anything is overwritten, missing, unexpected and
+// mis-shaped tensors are an input error that names each of them; `qk_norm` is the variant at hand, for the message.
 void read_tensors(io::IoThread& io, const std::string& path, const LocalTensors& tensors, const std::string& qk_norm,
                   const ReadOptions& options = {});
 
@@ -45,7 +44,7 @@ std::map<std::string, std::vector<float>> read_weights(io::IoThread& io, const s
                                                        const std::vector<std::string>& names);
 
 // Reads every tile; throws naming the first tensor that is damaged. `progress` gets the share done. Several readers can
-// divide the tiles: each calls it with its place among them.
+// divide the tiles: each calls it with its place among them. Collective over `agreeing`.
 void verify_tensors(io::IoThread& io, const std::string& path, const std::function<void(double)>& progress,
                     nn::AxisPosition share = {}, const ReadOptions& options = {});
 

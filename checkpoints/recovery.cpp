@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "checkpoints/format.h"
 #include "checkpoints/latest.h"
+#include "framework/comm/agreement.h"
 #include "framework/io/files.h"
 
 namespace keel::checkpoints {
@@ -32,8 +32,8 @@ Recovery::Recovery(comm::Communicator& world, const std::string& directory, cons
       fallbacks_(int64_t(options.fallbacks.size())),
       calm_steps_(options.calm_steps) {
   std::string text;
-  together(world, [&] {
-    if (world.rank() == 0 && fs::exists(file_in(directory))) text = io::read_file(file_in(directory), kLargest_bytes);
+  comm::on_rank_0(world, [&] {
+    if (fs::exists(file_in(directory))) text = io::read_file(file_in(directory), kLargest_bytes);
   });
   read(comm::broadcast_text(world, text));
 }
@@ -119,9 +119,7 @@ Rollback Recovery::roll_back(const train::TroubledSteps& troubled) {
 }
 
 void Recovery::write() {
-  together(world_, [&] {
-    if (world_.rank() == 0) io::write_file(file_in(directory_), text());
-  });
+  comm::on_rank_0(world_, [&] { io::write_file(file_in(directory_), text()); });
 }
 
 std::optional<Rollback> Recovery::pending() {

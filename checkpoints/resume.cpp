@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "framework/base/log.h"
+#include "framework/comm/agreement.h"
 
 namespace keel::checkpoints {
 
@@ -31,21 +31,21 @@ nlohmann::json hooks_of(const RunState& state, const std::string& path) {
 }
 
 bool Resume::is_own(const std::string& path) const {
-  return rank_0_sees(parts_.world, [&] { return lies_in(path, options_.directory); });
+  return comm::rank_0_sees(parts_.world, [&] { return lies_in(path, options_.directory); });
 }
 
 bool Resume::is_newest(const std::string& path) const {
   std::error_code absent;
-  return rank_0_sees(parts_.world, [&] {
+  return comm::rank_0_sees(parts_.world, [&] {
     return std::filesystem::equivalent(complete_files(options_.directory).back(), path, absent);
   });
 }
 
 std::optional<std::string> Resume::find(const std::string& resume) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds() + kPatience_seconds);
   if (parts_.world.rank() == 0) remove_leftovers(options_.directory);
-  if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
-  const bool own = rank_0_sees(parts_.world, [&] { return !complete_files(options_.directory).empty(); });
+  if (resume == "auto") return find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds());
+  const bool own = comm::rank_0_sees(parts_.world, [&] { return !complete_files(options_.directory).empty(); });
   if (resume == "none") {
     if (!own) return std::nullopt;
     throw input_error(
@@ -56,7 +56,7 @@ std::optional<std::string> Resume::find(const std::string& resume) {
   if (!own) return resume;
   const bool goes_back = is_own(resume);
   if (goes_back && is_newest(resume)) return resume;
-  const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds);
+  const auto latest = find_latest(parts_.world, parts_.io, options_.directory, options_.time_limit_seconds());
   if (goes_back && !(latest && went_on_from(resume, *latest))) return resume;
   log::info("this run {} {} and has checkpoints of its own since: the newest is gone on from",
             goes_back ? "went back to" : "began from", resume);
@@ -65,52 +65,46 @@ std::optional<std::string> Resume::find(const std::string& resume) {
 
 bool Resume::went_on_from(const std::string& resume, const std::string& path) const {
   bool same = false;
-  together(parts_.world, [&] {
-    const RunState state = read_contents(parts_.io, path, options_.time_limit_seconds).state;
-    same = options_.resume_of && options_.resume_of(state.config) == resume;
+  comm::together(parts_.world, [&] {
+    same = options_.compare(read_contents(parts_.io, path, options_.time_limit_seconds()).state).resume == resume;
   });
   return same;
 }
 
 std::optional<std::string> Resume::find(const Rollback& rollback, const std::string& resume) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
-  if (const auto found = find_whole(parts_.world, parts_.io, rollback.files, options_.time_limit_seconds)) return found;
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds() + kPatience_seconds);
+  if (const auto found = find_whole(parts_.world, parts_.io, rollback.files, options_.time_limit_seconds()))
+    return found;
   if (parts_.world.rank() == 0) set_aside_after(options_.directory, 0);
   if (resume == "auto" || resume == "none" || is_own(resume)) return std::nullopt;
   return resume;
 }
 
 Resume::Loaded Resume::load(const std::string& path) {
-  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds + kPatience_seconds);
+  const comm::TimeLimit patience(parts_.world, options_.time_limit_seconds() + kPatience_seconds);
   parts_.world.stand_at(0, "loading");
   confirm_on_all_ranks(parts_.world, path);
   Loaded loaded{.own = is_own(path)};
   RunState stored;
-  together(parts_.world, [&] {
-    const Contents contents = read_contents(parts_.io, path, options_.time_limit_seconds);
-    stored = contents.state;
-    loaded.config_changes = options_.compare_configs(contents.state.config);
-    if (options_.compare_environments)
-      loaded.environment_changes = options_.compare_environments(contents.state.environment);
-    data::check_fingerprint(contents.state.data_fingerprint, options_.data_fingerprint);
+  comm::together(parts_.world, [&] {
+    stored = read_contents(parts_.io, path, options_.time_limit_seconds()).state;
+    loaded.since = options_.compare(stored);
+    data::check_fingerprint(stored.data_fingerprint, options_.data_fingerprint);
   });
-  read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm,
-               {options_.time_limit_seconds, [&](const std::function<void()>& f) { together(parts_.world, f); }});
-  together(parts_.world, [&] {
+  read_tensors(parts_.io, path, parts_.tensors(), options_.qk_norm, {options_.time_limit_seconds(), &parts_.world});
+  comm::together(parts_.world, [&] {
     parts_.trainer.progress() = stored.progress;
     reading_hooks(path, [&] { parts_.trainer.restore_hooks(hooks_of(stored, path)); });
   });
   parts_.trainer.weights_changed();
-  check_probe(stored, path);
+  check_probe(stored.probe, loaded.since.probe_tolerance, path);
   if (parts_.world.rank() == 0) set_aside_after(options_.directory, parts_.trainer.progress().step);
   return loaded;
 }
 
-void Resume::check_probe(const RunState& state, const std::string& path) {
-  const train::Probe& stored = state.probe;
+void Resume::check_probe(const train::Probe& stored, double tolerance, const std::string& path) {
   if (stored.empty() || parts_.probe.empty()) return;
   const double loss = train::probe_loss(parts_.model, stored);
-  const double tolerance = options_.probe_tolerance ? options_.probe_tolerance(state.config) : 1e-4;
   const bool both_blown = !std::isfinite(loss) && !std::isfinite(stored.loss);
   const bool same = both_blown || std::abs(loss - stored.loss) <= tolerance * std::abs(stored.loss);
   const int64_t rank = comm::lowest_rank_where(parts_.world, !same);

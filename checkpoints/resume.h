@@ -25,8 +25,7 @@ class Resume {
   std::optional<std::string> find(const Rollback& rollback, const std::string& resume);
   struct Loaded {
     bool own = false;  // a file of this run
-    // What is not as it was when it was written, in lines.
-    std::vector<std::string> config_changes, environment_changes;
+    Comparison since;  // the file was written
   };
   // Weights, moments, progress and the other hooks' states; the probe that is stored with them must give its loss
   // again. Collective.
@@ -39,7 +38,7 @@ class Resume {
   bool is_newest(const std::string& path) const;
   // Whether the run that saved this file had been told to go on from `resume`. Collective.
   bool went_on_from(const std::string& resume, const std::string& path) const;
-  void check_probe(const RunState& stored, const std::string& path);
+  void check_probe(const train::Probe& stored, double tolerance, const std::string& path);
 
   CheckpointParts parts_;
   CheckpointOptions options_;

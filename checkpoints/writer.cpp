@@ -5,7 +5,6 @@
 
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "checkpoints/parts.h"
 #include "framework/io/files.h"
 
@@ -43,7 +42,6 @@ class Save {
   void create_linking_file(io::IoContext& context);
   io::FileOptions file_options(uint64_t block_bytes) const;
   uint64_t expected_bytes(const PartFile& part) const;
-  void on_rank_0(const std::string& doing, const std::function<void(io::IoContext&)>& job);
   void on_writers(const std::string& doing, const std::function<void(io::IoContext&)>& job);
   bool linked() const { return options_.parts > 1; }
   int writers() const { return options_.one_writer ? 1 : world_.size(); }
@@ -74,16 +72,10 @@ Save::Save(comm::Communicator& world, io::IoThread& io, const LocalTensors& tens
 }
 
 void Save::on_writers(const std::string& doing, const std::function<void(io::IoContext&)>& job) {
-  together(world_, [&] {
-    naming_rank(world_, "", [&] {
+  comm::together(world_, [&] {
+    comm::naming_rank(world_, "", [&] {
       if (world_.rank() < writers()) run_within(options_.io_limit_seconds, io_, doing, job);
     });
-  });
-}
-
-void Save::on_rank_0(const std::string& doing, const std::function<void(io::IoContext&)>& job) {
-  together(world_, [&] {
-    if (world_.rank() == 0) run_within(options_.io_limit_seconds, io_, doing, job);
   });
 }
 
@@ -116,11 +108,11 @@ void Save::create_file(io::IoContext& context, PartFile& part) {
 }
 
 void Save::create() {
-  on_rank_0("creating " + options_.path, [&](io::IoContext& context) {
+  run_on_rank_0(world_, options_.io_limit_seconds, io_, "creating " + options_.path, [&](io::IoContext& context) {
     for (PartFile& part : parts_) create_file(context, part);
   });
-  together(world_, [&] {
-    naming_rank(world_, "; every rank must see the same files", [&] {
+  comm::together(world_, [&] {
+    comm::naming_rank(world_, "; every rank must see the same files", [&] {
       run_within(options_.io_limit_seconds, io_, "opening " + options_.path, [&](io::IoContext&) {
         for (const PartFile& part : parts_) io::Descriptor(part.temporary, O_RDWR, "cannot open for writing");
       });
@@ -139,7 +131,7 @@ void Save::write_tiles() {
   TileExchange exchange(world_, writers(), tensors_, options_.tile_elements);
   std::vector<FilledTile> filled;
   for (int64_t round = 0; round < exchange.rounds(); ++round) {
-    together(world_, [&] { filled = exchange.round(round); });
+    comm::together(world_, [&] { filled = exchange.round(round); });
     on_writers("writing to " + options_.path, [&](io::IoContext&) {
       for (const FilledTile& tile : filled) parts_[part_of_.at(tile.tile.tensor)].open->write(tile);
     });
@@ -166,7 +158,7 @@ void Save::create_linking_file(io::IoContext& context) {
 }
 
 void Save::complete() {
-  on_rank_0("completing " + options_.path, [&](io::IoContext& context) {
+  run_on_rank_0(world_, options_.io_limit_seconds, io_, "completing " + options_.path, [&](io::IoContext& context) {
     for (const PartFile& part : parts_) write_user_block(part.temporary, part.block_bytes(), part.ranges);
     if (linked()) create_linking_file(context);
     for (PartFile& part : parts_) {
@@ -191,7 +183,7 @@ void Save::abandon() {
 
 int64_t Save::bytes() {
   uint64_t bytes = 0;
-  on_rank_0("completing " + options_.path, [&](io::IoContext&) {
+  run_on_rank_0(world_, options_.io_limit_seconds, io_, "completing " + options_.path, [&](io::IoContext&) {
     for (const PartFile& part : parts_) bytes += std::filesystem::file_size(part.path);
     if (linked()) bytes += std::filesystem::file_size(options_.path);
   });

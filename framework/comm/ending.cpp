@@ -11,12 +11,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "framework/base/clock.h"
+#include "framework/comm/agreement.h"
 #include "framework/comm/world.h"
 
 namespace keel::comm {
@@ -69,12 +69,8 @@ Outcome describe() {
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::internal) return {e.exit_code(), e.what(), true};
     return {internal, fmt::format("{}{}: {}", place, e.where(), e.what()), true};
-  } catch (const std::bad_alloc&) {
-    return {internal, place + "out of memory: use fewer micro_sequences, more ranks or a smaller model", true};
-  } catch (const std::exception& e) {
-    return {internal, place + e.what(), true};
   } catch (...) {
-    return {internal, place + "an exception of unknown type", true};
+    return {internal, place + text_of_exception(), true};
   }
 }
 

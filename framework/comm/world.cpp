@@ -12,6 +12,7 @@
 #include "framework/base/log.h"
 #include "framework/base/process.h"
 #include "framework/base/text.h"
+#include "framework/comm/agreement.h"
 #include "framework/comm/launcher.h"
 #include "framework/comm/nccl.h"
 
@@ -179,31 +180,13 @@ std::string World::standing_text() {
 }
 
 std::string World::on_rank_0(const std::function<std::string()>& f) {
-  constexpr char kFine = '0';  // else the digit of an ErrorKind
   std::string text;
-  std::exception_ptr error;
-  if (rank() == 0) {
-    try {
-      text = kFine + f();
-    } catch (const Error& e) {
-      error = std::current_exception();
-      text = char(kFine + e.exit_code()) + std::string(e.what());
-    } catch (const std::exception& e) {
-      error = std::current_exception();
-      text = char(kFine + int(ErrorKind::internal)) + std::string(e.what());
-    }
-  }
-  text = broadcast_text(*all_, text);
-  if (error) std::rethrow_exception(error);
-  if (text[0] != kFine) throw Error(ErrorKind(text[0] - kFine), text.substr(1));
-  return text.substr(1);
+  do_on_rank_0([&] { text = f(); });
+  return broadcast_text(*all_, text);
 }
 
 void World::do_on_rank_0(const std::function<void()>& f) {
-  on_rank_0([&] {
-    f();
-    return std::string();
-  });
+  comm::on_rank_0(*all_, f);
 }
 
 }  // namespace keel::comm

@@ -27,6 +27,8 @@ using Progress = std::function<void(const CorpusProgress&)>;
 constexpr int64_t kMostBatch_bytes = 8 << 20;
 constexpr size_t kMostBatchPieces = 1 << 16;
 
+constexpr double kTraining_bytes = 16 << 20;  // of text that a model is trained on
+
 constexpr uint64_t kLargestModel_bytes = uint64_t(1) << 28;
 
 bool same_file(const std::string& a, const std::string& b) {
@@ -150,7 +152,7 @@ class Pieces {
 std::vector<std::string> sample_of(const CorpusOptions& options, const Progress& progress) {
   Pieces pieces(options);
   const double total = double(pieces.reader().total_bytes());
-  const double share = std::min(1.0, double(options.training_bytes) / std::max(1.0, total));
+  const double share = std::min(1.0, kTraining_bytes / std::max(1.0, total));
   std::vector<std::string> texts;
   TextPiece piece;
   bool held_out = false;

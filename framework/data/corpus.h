@@ -32,11 +32,10 @@ struct CorpusOptions {
   std::vector<std::string> texts;  // paths, "-" for standard input
   std::string prefix;
   DocumentRule documents = DocumentRule::file;
-  double valid = 0;                   // share to hold out, 0 to 0.5
-  int64_t sentencepiece = 0;          // train a model of this many ids; 0: none
-  std::string model = {};             // a given .model, tokenizer.json or folder with one; "": none. Then bytes
-  int64_t training_bytes = 16 << 20;  // of text, spread over all of it, that a model is trained on
-  std::string json_key = "text";      // of the text in JSON Lines
+  double valid = 0;               // share to hold out, 0 to 0.5
+  int64_t sentencepiece = 0;      // train a model of this many ids; 0: none
+  std::string model = {};         // a given .model, tokenizer.json or folder with one; "": none. Then bytes
+  std::string json_key = "text";  // of the text in JSON Lines
 };
 
 struct CorpusProgress {

@@ -30,7 +30,7 @@ FullConfig read_cell(const Node& root) {
 // The first change that makes another cell of it; "" where there is none.
 std::string change_since(const std::string& stored, const FullConfig& now) {
   try {
-    const std::vector<std::string> changes = changes_since(stored, now);
+    const std::vector<std::string> changes = changes_since(stored_run(stored), now);
     if (!changes.empty()) return changes[0];
   } catch (const Error& error) {
     return error.what();

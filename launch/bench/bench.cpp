@@ -84,13 +84,14 @@ void print_step(const BenchedStep& step, const Timings& timings, double rate) {
                100 * lab::median(timings.phases[p]) / seconds);
 }
 
-void print_memory(BenchedStep& step, int64_t libraries, int64_t peak) {
-  const int64_t planned = step.state_bytes() + step.decoder.packed_bytes() + step.decoder.activation_bytes();
+void print_memory(const BenchedStep& step, int64_t libraries, int64_t peak) {
+  const int64_t planned = step.planned_bytes(), packed = step.decoder.packed_bytes();
+  const int64_t activations = step.decoder.activation_bytes();
   fmt::print(
       "memory: weights, gradients, moments {}, packed weights {}, activations {}: planned {}; peak of the process {}, "
       "of which {} before there was a model\n",
-      human_bytes(double(step.state_bytes())), human_bytes(double(step.decoder.packed_bytes())),
-      human_bytes(double(step.decoder.activation_bytes())), human_bytes(double(planned)), human_bytes(double(peak)),
+      human_bytes(double(planned - packed - activations)), human_bytes(double(packed)),
+      human_bytes(double(activations)), human_bytes(double(planned)), human_bytes(double(peak)),
       human_bytes(double(libraries)));
 }
 

@@ -70,8 +70,8 @@ train::PhaseSeconds BenchedStep::run(bool telemetry) {
   return seconds;
 }
 
-int64_t BenchedStep::state_bytes() {
-  return int64_t(nn::state_bytes(decoder.parameters(), config_.run.parallel.zero ? layout_.data : 1).total());
+int64_t BenchedStep::planned_bytes() const {
+  return decoder.planned_bytes(config_.run.parallel.zero ? layout_.data : 1);
 }
 
 }  // namespace keel

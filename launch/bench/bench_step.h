@@ -23,8 +23,8 @@ class BenchedStep {
   DType activation() const { return activation_type(config_); }
   nn::TensorGroup& group() { return group_; }
   const train::StepReport& report() const { return report_; }  // of the last step
-  // Weights, gradients and moments, of this rank.
-  int64_t state_bytes();
+  // Of this rank.
+  int64_t planned_bytes() const;
 
  private:
   struct Nowhere : train::TelemetryArrays {

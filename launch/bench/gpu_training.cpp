@@ -56,7 +56,7 @@ Trained take_steps(const TrainedShape& shape, int64_t steps, Device device, bool
     trained.steps.push_back({report.loss, report.gradient_norm, report.update_norm});
   }
   trained.used_bytes = free_before - free_bytes();
-  trained.planned_bytes = step.state_bytes() + step.decoder.activation_bytes();
+  trained.planned_bytes = step.planned_bytes();
   for (const nn::Parameter& parameter : step.decoder.parameters().all()) {
     const HostTensor host(parameter.compute);
     const ConstTensor values = host.tensor();

@@ -1,6 +1,6 @@
 #include "launch/common/loaded_model.h"
 
-#include "checkpoints/agreement.h"
+#include "framework/comm/agreement.h"
 #include "launch/common/choose_device.h"
 #include "models/decoder/parallelize.h"
 
@@ -50,10 +50,9 @@ LoadedModel::LoadedModel(comm::World& world, const LoadOptions& options)
       decoder(config.model) {
   decoder.allocate(decoder_layout(config, {device, mesh, group}, sizes.shape(), false));
   io::IoThread io;
-  const auto agreed = [&](const std::function<void()>& f) { checkpoints::together(world.all(), f); };
-  agreed([&] { step = checkpoints::read_contents(io, options.path).state.progress.step; });
+  comm::together(world.all(), [&] { step = checkpoints::read_contents(io, options.path).state.progress.step; });
   checkpoints::read_tensors(io, options.path, {decoder.parameters()}, models::qk_norm_text(config.model),
-                            {.run = agreed});
+                            {.agreeing = &world.all()});
   decoder.parameters().round_to_compute();
   decoder.refresh();
 }

@@ -45,7 +45,7 @@ void observe(LoadedState& state, const data::Dataset& text, int64_t sequences,
     const nn::TokenBatch batch = batches.micro_batch(0);
     state.decoder.forward(batch);
     for (size_t layer = 0; layer < layers.size(); ++layer) {
-      const nn::Attention::Saved& saved = state.decoder.attention_saved(int64_t(layer));
+      const nn::Attention::Saved& saved = state.decoder.block_saved(int64_t(layer)).attention;
       layers[layer].add(saved.q, saved.k, batch.first_key, {1, length}, i * length);
     }
   }

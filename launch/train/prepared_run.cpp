@@ -4,9 +4,9 @@
 #include <map>
 #include <tuple>
 
-#include "checkpoints/agreement.h"
 #include "framework/base/log.h"
 #include "framework/base/text.h"
+#include "framework/comm/agreement.h"
 #include "framework/ops/matmul/product_rate.h"
 #include "framework/tensor/gpu.h"
 #include "launch/common/choose_device.h"
@@ -60,7 +60,7 @@ void verify_ids(const data::Dataset& data, comm::World& world) {
   for (const data::TokenFile& file : data.files()) tokens += file.tokens();
   const int pieces = 1 + int(tokens / (world.size() * kPiece_tokens));
   for (int piece = 0; piece < pieces; ++piece)
-    checkpoints::together(world.all(), [&] { data.verify_ids(world.rank() * pieces + piece, world.size() * pieces); });
+    comm::together(world.all(), [&] { data.verify_ids(world.rank() * pieces + piece, world.size() * pieces); });
 }
 
 // What MFU is a share of, of this rank: on GPUs the data sheet's rate, as others give it, where that is known; else
@@ -136,8 +136,7 @@ train::Throughput PreparedRun::throughput() {
 }
 
 int64_t PreparedRun::memory_bytes() {
-  const nn::StateBytes state = nn::state_bytes(decoder.parameters(), config.run.parallel.zero ? layout.data : 1);
-  return int64_t(state.total()) + decoder.packed_bytes() + decoder.activation_bytes();
+  return decoder.planned_bytes(config.run.parallel.zero ? layout.data : 1);
 }
 
 }  // namespace keel

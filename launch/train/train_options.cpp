@@ -1,5 +1,6 @@
 #include "launch/train/train_options.h"
 
+#include "launch/common/environment.h"
 #include "models/decoder/essence.h"
 
 namespace keel {
@@ -29,7 +30,7 @@ train::TrainerOptions trainer_options(const config::RunConfig& run) {
 void check_fallbacks(const FullConfig& config, int64_t ranks) {
   for (size_t i = 0; i < config.run.stability.fallbacks.size(); ++i) {
     const FullConfig next = with_fallback(config, int64_t(i) + 1);
-    if (changes_since(config.text(), next).empty())
+    if (changes_since(stored_run(config.text()), next).empty())
       throw config.run.stability.fallbacks[i].error("changes nothing that a run can change on its way");
     check_qk_clip(next);
     if (ranks > 0) layout_for(next, ranks);
@@ -47,9 +48,11 @@ void check_qk_clip(const FullConfig& config) {
   }
 }
 
-std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now) {
-  const config::Node root = config::parse(stored, "the checkpoint's config");
-  const config::RunConfig then = config::read_run_config(root, "");
+config::RunConfig stored_run(const std::string& text) {
+  return config::read_run_config(config::parse(text, "the checkpoint's config"), "");
+}
+
+std::vector<std::string> changes_since(const config::RunConfig& then, const FullConfig& now) {
   std::vector<std::string> changes;
   auto add = [&](const std::vector<config::Difference>& differences) {
     for (const config::Difference& d : differences)
@@ -60,19 +63,19 @@ std::vector<std::string> changes_since(const std::string& stored, const FullConf
   return changes;
 }
 
+checkpoints::Comparison compare(const checkpoints::RunState& stored, const FullConfig& now,
+                                const std::string& environment) {
+  const config::RunConfig then = stored_run(stored.config);
+  const bool exact = then.precision == config::Precision::fp32 && now.run.precision == config::Precision::fp32;
+  return {.config_changes = changes_since(then, now),
+          .environment_changes = environment_changes(stored.environment, environment),
+          .resume = resume_word(then),
+          .probe_tolerance = exact ? 1e-4 : 2e-2};
+}
+
 std::string resume_word(const config::RunConfig& run) {
   if (const auto* path = std::get_if<std::string>(&run.checkpoint.resume)) return *path;
   return std::get<config::ResumeFrom>(run.checkpoint.resume) == config::ResumeFrom::none ? "none" : "auto";
-}
-
-std::string stored_resume(const std::string& stored) {
-  return resume_word(config::read_run_config(config::parse(stored, "the checkpoint's config"), ""));
-}
-
-double probe_tolerance(const std::string& stored, const FullConfig& now) {
-  const config::RunConfig then = config::read_run_config(config::parse(stored, "the checkpoint's config"), "");
-  const bool whole = then.precision == config::Precision::fp32 && now.run.precision == config::Precision::fp32;
-  return whole ? 1e-4 : 2e-2;
 }
 
 void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now) {

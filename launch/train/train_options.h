@@ -1,6 +1,7 @@
 // From the config's sections to what the trainer and its hooks are told.
 #pragma once
 
+#include "checkpoints/options.h"
 #include "framework/train/trainer.h"
 #include "launch/common/run_setup.h"
 
@@ -12,13 +13,15 @@ train::TrainerOptions trainer_options(const config::RunConfig& run);
 void check_fallbacks(const FullConfig& config, int64_t ranks = 0);
 // Where nothing bounds a head's logits that QK-clip could scale, the config is refused.
 void check_qk_clip(const FullConfig& config);
-// What changed since a stored config, "key: stored -> now" each; throws where a fixed key did.
-std::vector<std::string> changes_since(const std::string& stored, const FullConfig& now);
-// checkpoint.resume in a word: auto, none or a path; and that of a stored config.
+// Of a stored config's text.
+config::RunConfig stored_run(const std::string& text);
+// What changed since then, "key: stored -> now" each; throws where a fixed key did.
+std::vector<std::string> changes_since(const config::RunConfig& then, const FullConfig& now);
+// The same of a checkpoint's whole state, and of this run in that environment.
+checkpoints::Comparison compare(const checkpoints::RunState& stored, const FullConfig& now,
+                                const std::string& environment);
+// checkpoint.resume in a word: auto, none or a path.
 std::string resume_word(const config::RunConfig& run);
-std::string stored_resume(const std::string& stored);
-// How far the loss of a stored probe may be from what it was: precision may have changed since.
-double probe_tolerance(const std::string& stored, const FullConfig& now);
 // Throws where the model of a stored config (`name` is its file) is another function of its weights.
 void check_same_model(const std::string& stored, const std::string& name, const FullConfig& now);
 

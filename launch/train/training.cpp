@@ -4,12 +4,12 @@
 
 #include <filesystem>
 
-#include "checkpoints/agreement.h"
 #include "checkpoints/hook.h"
 #include "checkpoints/resume.h"
 #include "framework/base/clock.h"
 #include "framework/base/log.h"
 #include "framework/base/process.h"
+#include "framework/comm/agreement.h"
 #include "framework/io/event_command.h"
 #include "framework/io/files.h"
 #include "framework/lab/cell_result.h"
@@ -106,28 +106,17 @@ bool TrainingRun::may_roll_back(int64_t first_step) const {
 }
 
 checkpoints::CheckpointOptions TrainingRun::checkpoint_options(train::RunFilesHook& files) {
-  const config::CheckpointConfig& c = prepared_.config.run.checkpoint;
   return {.directory = prepared_.directory + "/checkpoints",
-          .every = c.every.value_or(0),
-          .retention = {c.keep, c.keep_every.value_or(0)},
-          .final = c.final,
-          .background = c.background,
-          .max_failed = c.max_failed,
-          .time_limit_seconds = double(c.time_limit.count()),
-          .final_save_limit_seconds = double(c.final_save_limit.count()),
-          .weights_only = c.weights_only,
-          .parts = c.parts,
-          .mpi_hints = {c.mpi_hints.begin(), c.mpi_hints.end()},
+          .checkpoint = prepared_.config.run.checkpoint,
           .before_save = [&files] { files.flush(); },
           .config = prepared_.config.text(),
           .environment = prepared_.environment,
           .data_fingerprint = prepared_.data_fingerprint,
           .qk_norm = models::qk_norm_text(prepared_.config.model),
-          .probe_tolerance = [this](const std::string& stored) { return probe_tolerance(stored, prepared_.config); },
-          .compare_configs = [this](const std::string& stored) { return changes_since(stored, prepared_.config); },
-          .resume_of = stored_resume,
-          .compare_environments =
-              [this](const std::string& stored) { return environment_changes(stored, prepared_.environment); },
+          .compare =
+              [this](const checkpoints::RunState& stored) {
+                return compare(stored, prepared_.config, prepared_.environment);
+              },
           .note = note_in(files)};
 }
 
@@ -146,10 +135,11 @@ std::optional<std::string> TrainingRun::find(checkpoints::Resume& resume) {
 
 // Of a model made elsewhere: its config must be this one.
 void TrainingRun::take_weights(const std::string& path) {
-  const auto agreed = [&](const std::function<void()>& f) { checkpoints::together(prepared_.world.all(), f); };
-  agreed([&] { check_same_model(checkpoints::read_contents(io_, path).state.config, path, prepared_.config); });
+  comm::Communicator& all = prepared_.world.all();
+  comm::together(all,
+                 [&] { check_same_model(checkpoints::read_contents(io_, path).state.config, path, prepared_.config); });
   checkpoints::read_tensors(io_, path, {prepared_.decoder.parameters()}, models::qk_norm_text(prepared_.config.model),
-                            {.run = agreed});
+                            {.agreeing = &all});
   log::info("beginning with the weights of {}", path);
 }
 
@@ -310,11 +300,11 @@ void TrainingRun::start(Parts& parts) {
     const checkpoints::Resume::Loaded loaded = parts.resume.load(*found);
     if (loaded.own) parts.checkpoint.saved_already(trainer.progress().step);
     log::info("going on from {} at step {}", *found, trainer.progress().step);
-    for (const std::string& change : loaded.config_changes) {
+    for (const std::string& change : loaded.since.config_changes) {
       log::info("changed since: {}", change);
       files.note("config_changed", {{"change", change}});
     }
-    for (const std::string& change : loaded.environment_changes) {
+    for (const std::string& change : loaded.since.environment_changes) {
       log::info("changed since, so the bits may be others than those of a run that never stopped: {}", change);
       files.note("environment_changed", {{"change", change}});
     }

@@ -33,10 +33,7 @@ ModelCost Decoder::cost(int64_t length) const {
     cost.parameters += elements;
     const bool table =
         &parameter == embedding_->position_table || (&parameter == embedding_->table && !config_.tie_embeddings);
-    if (parameter.spec.product && !table) {
-      cost.product_parameters += elements;
-      cost.own_product_parameters += parameter.local.elements();
-    }
+    if (parameter.spec.product && !table) cost.product_parameters += elements;
     if (name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight")) cost.qk_norm_parameters += elements;
   }
   const int64_t padding = (config_.padded_vocab() - config_.vocab.value()) * config_.hidden;

@@ -6,9 +6,8 @@
 namespace keel::models {
 
 struct ModelCost {
-  int64_t parameters = 0;              // logical, without the vocabulary's padding
-  int64_t product_parameters = 0;      // in matrix products, without the embedding table (a tied head counts)
-  int64_t own_product_parameters = 0;  // of those, what an allocated decoder's rank holds
+  int64_t parameters = 0;          // logical, without the vocabulary's padding
+  int64_t product_parameters = 0;  // in matrix products, without the embedding table (a tied head counts)
   int64_t qk_norm_parameters = 0;
   // 12 H d T of every layer: forward and backward, per token, uncausal; where a window of W cuts that, 12 H d 2W, so
   // that half of it is what a causal window costs.

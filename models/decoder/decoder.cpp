@@ -272,4 +272,8 @@ int64_t Decoder::packed_bytes() const {
   return sum;
 }
 
+int64_t Decoder::planned_bytes(int64_t moment_shards) const {
+  return int64_t(nn::state_bytes(parameters_, moment_shards).total()) + packed_bytes() + activation_bytes();
+}
+
 }  // namespace keel::models

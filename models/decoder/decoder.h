@@ -39,7 +39,7 @@ class Decoder : public nn::Model {
   void begin_step() override;
   void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override;
   void evaluate(Tensor sums, const nn::TokenBatch& batch) override;
-  // The blocks' forward of a training step, for what attention_saved() then shows.
+  // The blocks' forward of a training step, for what block_saved() then shows.
   void forward(const nn::TokenBatch& batch);
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
   bool clip_weights(ConstTensor factors) override;
@@ -51,10 +51,11 @@ class Decoder : public nn::Model {
   // What a real step takes from the two arenas, and packed weights.
   int64_t activation_bytes() const { return activation_bytes_; }
   int64_t packed_bytes() const;
+  // Both, and weights, gradients and moments, which are divided over as many ranks.
+  int64_t planned_bytes(int64_t moment_shards) const;
 
   const DecoderConfig& config() const { return config_; }
-  // What a block, or its attention, kept of the last micro-batch of a training step; without recomputation.
-  const nn::Attention::Saved& attention_saved(int64_t layer) const { return block_saved(layer).attention; }
+  // What a block kept of the last micro-batch of a training step; without recomputation.
   const nn::TransformerBlock::Saved& block_saved(int64_t layer) const { return training_saved_.blocks[size_t(layer)]; }
   nn::Embedding& embedding() { return *embedding_; }
   std::vector<std::unique_ptr<nn::TransformerBlock>>& blocks() { return blocks_; }

@@ -117,7 +117,7 @@ TEST_F(CraftedContents, TwoNames) {
 }
 
 TEST_F(CraftedContents, ElementsInAnotherFile) {
-  io::spill(folder / "secret", std::string(4 * 137 * 3, 'x'));
+  testing::write_bytes(folder / "secret", std::string(4 * 137 * 3, 'x'));
   replace([&](hid_t creation) { H5Pset_external(creation, (folder / "secret").c_str(), 0, H5F_UNLIMITED); });
   refused("its elements lie in other files");
 }

@@ -16,16 +16,16 @@ class Damage : public Single {
  protected:
   Damage() {
     save(path);
-    whole = io::slurp(path);
+    whole = testing::read_bytes(path);
   }
   std::string verify(const std::string& bytes) {
-    io::spill(path, bytes);
-    return io::message_of([&] { verify_tensors(io, path, [](double) {}); });
+    testing::write_bytes(path, bytes);
+    return testing::message_of([&] { verify_tensors(io, path, [](double) {}); });
   }
   std::string load(const std::string& bytes) {
-    io::spill(path, bytes);
+    testing::write_bytes(path, bytes);
     state.clear();
-    return io::message_of([&] { read_tensors(io, path, state.tensors(), "rms"); });
+    return testing::message_of([&] { read_tensors(io, path, state.tensors(), "rms"); });
   }
   // Where a dataset's bytes begin in the file.
   size_t place_of(const std::string& dataset) {
@@ -46,7 +46,7 @@ TEST_F(Damage, NoneInAWholeFile) {
 TEST_F(Damage, CutShort) {
   for (size_t size : {whole.size() / 2, size_t(96), size_t(1), size_t(0), whole.size() - 1}) {
     EXPECT_THAT(load(whole.substr(0, size)), HasSubstr(path)) << size;
-    EXPECT_NE(io::message_of([&] { read_contents(io, path); }), "") << size;
+    EXPECT_NE(testing::message_of([&] { read_contents(io, path); }), "") << size;
   }
 }
 
@@ -57,7 +57,7 @@ TEST_F(Damage, OneBitOfATensor) {
     bytes[place_of(tensor)] ^= 16;
     EXPECT_THAT(verify(bytes), HasSubstr(std::string(tensor) + ": rows 0 to")) << tensor;
     EXPECT_THAT(load(bytes), HasSubstr(tensor)) << tensor;
-    io::spill(path, whole);
+    testing::write_bytes(path, whole);
   }
 }
 
@@ -66,8 +66,8 @@ TEST_F(Damage, OneBitElsewhere) {
     std::string bytes = whole;
     bytes[place_of(dataset)] ^= 1;
     EXPECT_THAT(load(bytes), HasSubstr("damaged")) << dataset;
-    EXPECT_THAT(io::message_of([&] { read_contents(io, path); }), HasSubstr("damaged")) << dataset;
-    io::spill(path, whole);
+    EXPECT_THAT(testing::message_of([&] { read_contents(io, path); }), HasSubstr("damaged")) << dataset;
+    testing::write_bytes(path, whole);
   }
 }
 
@@ -85,22 +85,23 @@ TEST_F(Damage, AnyBit) {
 TEST_F(Damage, LatestFallsBack) {
   const std::string newer = folder / file_name(50);
   save(newer);
-  io::spill(folder / "step-00000060.h5.writing", "half");
+  testing::write_bytes(folder / "step-00000060.h5.writing", "half");
   EXPECT_EQ(find_latest(*world, io, folder.path()), newer);
-  std::string bytes = io::slurp(newer);
+  std::string bytes = testing::read_bytes(newer);
   bytes[place_of("parameters/tall")] ^= 1;  // the same place in both files
-  io::spill(newer, bytes);
+  testing::write_bytes(newer, bytes);
   EXPECT_EQ(find_latest(*world, io, folder.path()), path);
-  io::spill(newer, "");
+  testing::write_bytes(newer, "");
   EXPECT_EQ(find_latest(*world, io, folder.path()), path);
-  io::spill(path, "");
-  EXPECT_THAT(io::message_of([&] { find_latest(*world, io, folder.path()); }), HasSubstr("none of its 2 checkpoints"));
+  testing::write_bytes(path, "");
+  EXPECT_THAT(testing::message_of([&] { find_latest(*world, io, folder.path()); }),
+              HasSubstr("none of its 2 checkpoints"));
 }
 
 TEST_F(Damage, LeftoversOldAndLaterFiles) {
-  for (int64_t step : {10, 20, 30, 50}) io::spill(folder / file_name(step), "");
-  io::spill(folder / "step-00000060.h5.writing", "half");
-  io::spill(folder / "notes.txt", "mine");
+  for (int64_t step : {10, 20, 30, 50}) testing::write_bytes(folder / file_name(step), "");
+  testing::write_bytes(folder / "step-00000060.h5.writing", "half");
+  testing::write_bytes(folder / "notes.txt", "mine");
   remove_leftovers(folder.path());
   EXPECT_FALSE(std::filesystem::exists(folder / "step-00000060.h5.writing"));
   EXPECT_TRUE(std::filesystem::exists(folder / "notes.txt"));
@@ -108,7 +109,7 @@ TEST_F(Damage, LeftoversOldAndLaterFiles) {
   EXPECT_THAT(complete_files(folder.path()), ElementsAre(folder / file_name(30), path, folder / file_name(50)));
   set_aside_after(folder.path(), 30);
   EXPECT_THAT(complete_files(folder.path()), ElementsAre(folder / file_name(30)));
-  EXPECT_EQ(io::slurp(path + ".set-aside"), whole);
+  EXPECT_EQ(testing::read_bytes(path + ".set-aside"), whole);
   remove_old(folder.path(), 30, {.keep = 1});
   EXPECT_THAT(complete_files(folder.path()), ElementsAre(folder / file_name(30)));
   EXPECT_THAT(complete_files(folder / "absent"), ElementsAre());
@@ -118,7 +119,7 @@ TEST_F(Damage, OrdinaryHdf5ToolsReadIt) {
   if (std::system("h5dump --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "h5dump is not installed";
   const std::string out = folder / "dump.txt";
   ASSERT_EQ(std::system(fmt::format("h5dump -m %.9g -d /moment1/one {} > {} 2>&1", path, out).c_str()), 0);
-  EXPECT_THAT(io::slurp(out), HasSubstr("(0): 1.00024414"));  // 1 + 2^-12
+  EXPECT_THAT(testing::read_bytes(out), HasSubstr("(0): 1.00024414"));  // 1 + 2^-12
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "checkpoints/latest.h"
 #include "tests/checkpoints/saved_run.h"
 #include "tests/checkpoints/shared_folder.h"
+#include "tests/support/disk.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -17,13 +18,13 @@ class Failures : public SharedFolder {
   Failures() : state(world, {.tensor = 1, .data = world.size()}) {
     state.fill();
     save(state, before);
-    bytes_before = io::slurp(before);
+    bytes_before = testing::read_bytes(before);
   }
   // Nothing but the earlier file is left, and it is what it was; and the next save works.
   void expect_only_the_earlier_file() {
     world.barrier();
     EXPECT_THAT(names(), UnorderedElementsAre(file_name(1)));
-    EXPECT_TRUE(io::slurp(before) == bytes_before);
+    EXPECT_TRUE(testing::read_bytes(before) == bytes_before);
     world.barrier();
     state.fill();
     save(state, after);
@@ -91,16 +92,16 @@ TEST_F(Failures, NewestIsTheSameOnAllRanks) {
   EXPECT_EQ(find_latest(world, io, folder), after);
   // A weight with one bit changed, far behind everything that is read first: the ranks divide the reading.
   if (world.rank() == 0) {
-    std::string bytes = io::slurp(after);
+    std::string bytes = testing::read_bytes(after);
     const float value = expected_value(TensorKind::weight, "tall", 300);
     const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&value), sizeof value));
     ASSERT_NE(at, std::string::npos);
     bytes[at] ^= 1;
-    io::spill(after, bytes);
+    testing::write_bytes(after, bytes);
   }
   world.barrier();
   EXPECT_EQ(find_latest(world, io, folder), before);
-  if (world.rank() == 0) io::spill(before, bytes_before.substr(0, 96));
+  if (world.rank() == 0) testing::write_bytes(before, bytes_before.substr(0, 96));
   world.barrier();
   const Error error = error_of([&] { find_latest(world, io, folder); });
   EXPECT_EQ(error.kind(), ErrorKind::input);
@@ -110,8 +111,8 @@ TEST_F(Failures, NewestIsTheSameOnAllRanks) {
 // CASES R35: the disk is too small for the file; the ranks learn it before they write.
 TEST_F(Failures, FullDisk) {
   const std::string small = folder + "/small";
-  std::unique_ptr<io::SmallDisk> disk;
-  if (world.rank() == 0) disk = std::make_unique<io::SmallDisk>(small, "256k");
+  std::unique_ptr<testing::SmallDisk> disk;
+  if (world.rank() == 0) disk = std::make_unique<testing::SmallDisk>(small, "256k");
   const bool mounted = comm::all_reduce_value(world, int64_t(disk && disk->ok()), comm::Reduction::max) == 1;
   if (!mounted) GTEST_SKIP() << "this process may not mount; FileSizeLimit limits the file size instead";
   const Error error = error_of([&] { save(state, small + "/" + file_name(1)); });
@@ -127,7 +128,7 @@ TEST_F(Failures, FullDisk) {
 // Files must not grow as large as the checkpoint.
 TEST_F(Failures, FileSizeLimit) {
   {
-    const io::FileSizeLimit limit(6000);
+    const testing::FileSizeLimit limit(6000);
     const Error error = error_of([&] { save(state, after); });
     EXPECT_THAT(error.what(), HasSubstr("step-00000002.h5.writing"));
     EXPECT_THAT(error.what(), HasSubstr("ulimit -f"));
@@ -140,7 +141,7 @@ TEST_F(Failures, WritesOfOneRank) {
   if (last == 0) return;             // FileSizeLimit is the same for one rank
   if (!io::parallel_hdf5()) return;  // only rank 0 writes
   for (int64_t parts : {1, 3}) {
-    std::optional<io::FileSizeLimit> limit;
+    std::optional<testing::FileSizeLimit> limit;
     if (world.rank() == last) limit.emplace(parts == 1 ? bytes_before.size() / 2 : 10000);
     const Error error = error_of([&] {
       write_checkpoint(world, io, state.tensors(), some_run_state(),
@@ -158,8 +159,8 @@ TEST_F(Failures, WritesOfOneRank) {
 
 // CASES R44: a read-only disk can be loaded from, and saving there is an input error on all ranks.
 TEST_F(Failures, ReadOnlyDirectory) {
-  std::unique_ptr<io::ReadOnly> lock;
-  if (world.rank() == 0) lock = std::make_unique<io::ReadOnly>(folder);
+  std::unique_ptr<testing::ReadOnly> lock;
+  if (world.rank() == 0) lock = std::make_unique<testing::ReadOnly>(folder);
   const bool locked = comm::all_reduce_value(world, int64_t(lock && lock->ok()), comm::Reduction::max) == 1;
   if (!locked) GTEST_SKIP() << "this process cannot make a directory read-only";
   EXPECT_EQ(find_latest(world, io, folder), before);

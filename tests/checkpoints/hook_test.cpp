@@ -29,7 +29,7 @@ TEST_F(Hook, SavesWhenDueAndAtTheEnd) {
 }
 
 TEST_F(Hook, WithoutAFinalOneOnlyWhenDue) {
-  options.final = false;
+  options.checkpoint.final = false;
   run();
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10)));
 }
@@ -49,7 +49,7 @@ TEST_F(Hook, ADueStepThatWasSkippedIsSavedAtTheNextGoodOne) {
 }
 
 TEST_F(Hook, AnEarlyStopIsSavedWhateverFinalSays) {
-  options.final = false;
+  options.checkpoint.final = false;
   script.after = {{8, Action::stop_saved}};
   run();
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(8)));
@@ -61,7 +61,7 @@ TEST_F(Hook, AnEarlyStopIsSavedWhateverFinalSays) {
 
 // A step that is in trouble after its update is no state to go on from, whatever else is asked for at that step.
 TEST_F(Hook, AnUpdateInTroubleIsNotSaved) {
-  options.retention.keep = 1;
+  options.checkpoint.keep = 1;
   for (const Action action : {Action::roll_back, Action::stop_unstable}) {
     script.of_update = {{10, action}};
     script.after = {{10, Action::stop_saved}};
@@ -76,7 +76,7 @@ TEST_F(Hook, AnUpdateInTroubleIsNotSaved) {
 
 // Something is still to be done at that step: the state is kept, whatever `final` says.
 TEST_F(Hook, AStopAskedForAtTheLastStepIsSaved) {
-  options.final = false;
+  options.checkpoint.final = false;
   script.after = {{12, Action::stop_saved}};
   run();
   EXPECT_EQ(ending.outcome, train::Outcome::saved_early);
@@ -93,28 +93,29 @@ TEST_F(Hook, AnUnstableStopSavesNothingAndKeepsOlderFiles) {
 }
 
 TEST_F(Hook, KeepsTheNewest) {
-  options.every = 2;
-  options.retention.keep = 2;
-  options.parts = 2;
+  options.checkpoint.every = 2;
+  options.checkpoint.keep = 2;
+  options.checkpoint.parts = 2;
   run();
   EXPECT_THAT(names(), ElementsAre(file_name(10), file_name(12)));
   EXPECT_THAT(parts_of(options.directory + "/" + file_name(8)), ::testing::IsEmpty());
 }
 
 TEST_F(Hook, KeepsEveryNth) {
-  options.every = 2;
-  options.retention = {.keep = 1, .keep_every = 4};
+  options.checkpoint.every = 2;
+  options.checkpoint.keep = 1;
+  options.checkpoint.keep_every = 4;
   run();
   EXPECT_THAT(names(), ElementsAre(file_name(4), file_name(8), file_name(12)));
 }
 
 // What training does while a save is under way does not show in the file.
 TEST_F(Hook, InTheBackgroundItIsTheStateOfItsStep) {
-  options.every = 1;
-  options.retention.keep = 99;
+  options.checkpoint.every = 1;
+  options.checkpoint.keep = 99;
   run();
   const std::string background = std::exchange(options.directory, folder / "waiting");
-  options.background = false;
+  options.checkpoint.background = false;
   run();
   for (int64_t step = 1; step <= 12; ++step) {
     const auto weights = read_weights(io, background + "/" + file_name(step), {"w"});
@@ -138,8 +139,8 @@ struct Held : train::Hook {
 
 TEST_F(Hook, ManySavesLeaveNothingBehind) {  // CASES R76
   total_steps = 2000;
-  options.every = 20;
-  options.retention.keep = 2;
+  options.checkpoint.every = 20;
+  options.checkpoint.keep = 2;
   Held held;
   more = &held;
   run();
@@ -152,8 +153,8 @@ TEST_F(Hook, ManySavesLeaveNothingBehind) {  // CASES R76
 TEST_F(Hook, FailedSavesAreNotedUntilThereAreTooMany) {
   std::vector<std::string> kinds;
   options.note = [&](const std::string& kind, const io::Json&) { kinds.push_back(kind); };
-  options.every = 2;
-  options.max_failed = 3;
+  options.checkpoint.every = 2;
+  options.checkpoint.max_failed = 3;
   // In the way of one save, and of nothing else.
   fs::create_directories(options.directory + "/" + file_name(4) + ".writing/not empty");
   run();
@@ -165,7 +166,7 @@ TEST_F(Hook, FailedSavesAreNotedUntilThereAreTooMany) {
 TEST_F(Hook, ACopyThatFailsIsAFailedSave) {
   std::vector<std::string> kinds;
   options.note = [&](const std::string& kind, const io::Json&) { kinds.push_back(kind); };
-  options.every = 2;
+  options.checkpoint.every = 2;
   int copies = 0;
   options.before_copy = [&] {
     if (++copies == 2) throw std::bad_alloc();
@@ -189,12 +190,12 @@ TEST_F(Hook, SavesWithTheThreadsOfTraining) {
 TEST_F(Hook, RoomForTheLargestCopy) {
   const auto copies = [&](DeviceKind device) { return largest_copy(options, device); };
   EXPECT_EQ(copies(DeviceKind::cpu), Copies::everything);
-  options.weights_only = true;
+  options.checkpoint.weights_only = true;
   EXPECT_EQ(copies(DeviceKind::cpu), Copies::weights);
-  options.every = 0;
+  options.checkpoint.every = std::nullopt;
   EXPECT_EQ(copies(DeviceKind::cpu), Copies::none);
-  options.final = false;
-  options.background = false;
+  options.checkpoint.final = false;
+  options.checkpoint.background = false;
   EXPECT_EQ(copies(DeviceKind::cpu), Copies::none);
   EXPECT_EQ(copies(DeviceKind::cuda), Copies::everything);
 }
@@ -204,10 +205,10 @@ TEST_F(Hook, TooManyFailedSavesEndTheRun) {
   for (bool background : {true, false}) {
     std::vector<std::string> kinds;
     options.note = [&](const std::string& kind, const io::Json&) { kinds.push_back(kind); };
-    options.every = 2;
-    options.max_failed = 2;
-    options.background = background;
-    io::spill(options.directory, "in the way");
+    options.checkpoint.every = 2;
+    options.checkpoint.max_failed = 2;
+    options.checkpoint.background = background;
+    testing::write_bytes(options.directory, "in the way");
     try {
       run();
       ADD_FAILURE() << "the run went on";
@@ -223,7 +224,7 @@ TEST_F(Hook, TooManyFailedSavesEndTheRun) {
 }
 
 TEST_F(Hook, WeightsOnlyStillSavesAllOfARunThatIsStopped) {
-  options.weights_only = true;
+  options.checkpoint.weights_only = true;
   script.after = {{7, Action::stop_saved}};
   run();
   EXPECT_TRUE(state_of(5).weights_only);
@@ -234,7 +235,7 @@ TEST_F(Hook, WeightsOnlyStillSavesAllOfARunThatIsStopped) {
 
 // The stop comes where a save of weights alone was due as well.
 TEST_F(Hook, WeightsOnlyOfADueStepAreNotEnoughToGoOnFrom) {
-  options.weights_only = true;
+  options.checkpoint.weights_only = true;
   script.after = {{10, Action::stop_saved}};
   run();
   EXPECT_FALSE(state_of(10).weights_only);

@@ -25,11 +25,11 @@ class Parts : public Single {
                              {.path = to, .parts = parts, .tile_elements = 16});
   }
   std::string verify() {
-    return io::message_of([&] { verify_tensors(io, path, [](double) {}); });
+    return testing::message_of([&] { verify_tensors(io, path, [](double) {}); });
   }
   std::string load() {
     state.clear();
-    return io::message_of([&] { read_tensors(io, path, state.tensors(), "rms"); });
+    return testing::message_of([&] { read_tensors(io, path, state.tensors(), "rms"); });
   }
   std::string part(int64_t number, int64_t step = 40) const { return folder / part_name(file_name(step), number); }
   std::vector<std::string> names() const {
@@ -81,8 +81,8 @@ TEST_F(Parts, OrdinaryHdf5ToolsReadThem) {
   for (const std::string& file : parts_of(path)) fs::rename(file, elsewhere + "/" + fs::path(file).filename().string());
   fs::rename(path, elsewhere + "/x.h5");  // links are relative, and the linking file may get another name
   ASSERT_EQ(std::system(fmt::format("h5dump -m %.9g -d /moment1/one {}/x.h5 > {} 2>&1", elsewhere, out).c_str()), 0);
-  EXPECT_THAT(io::slurp(out), HasSubstr("(0): 1.00024414"));  // 1 + 2^-12
-  EXPECT_EQ(io::message_of([&] { verify_tensors(io, elsewhere + "/x.h5", [](double) {}); }), "");
+  EXPECT_THAT(testing::read_bytes(out), HasSubstr("(0): 1.00024414"));  // 1 + 2^-12
+  EXPECT_EQ(testing::message_of([&] { verify_tensors(io, elsewhere + "/x.h5", [](double) {}); }), "");
 }
 
 // Readers take no locks of parts either: read-only disks have none.
@@ -97,14 +97,14 @@ TEST_F(Parts, AreReadWithoutLocks) {
 
 TEST_F(Parts, MissingOnes) {
   for (int64_t missing : {0, 2}) {
-    const std::string bytes = io::slurp(part(missing));
+    const std::string bytes = testing::read_bytes(part(missing));
     fs::remove(part(missing));
     for (const std::string& message : {load(), verify()}) {
       EXPECT_THAT(message, HasSubstr("is in 3 parts, and one is missing or damaged"));
       EXPECT_THAT(message, HasSubstr(part(missing)));
     }
-    EXPECT_THAT(io::message_of([&] { read_contents(io, path); }), HasSubstr(part(missing)));
-    io::spill(part(missing), bytes);
+    EXPECT_THAT(testing::message_of([&] { read_contents(io, path); }), HasSubstr(part(missing)));
+    testing::write_bytes(part(missing), bytes);
   }
   EXPECT_EQ(verify(), "");
 }
@@ -112,17 +112,17 @@ TEST_F(Parts, MissingOnes) {
 // Any byte of any file of it.
 TEST_F(Parts, DamagedOnes) {
   for (const std::string& file : {path, part(0), part(1), part(2)}) {
-    const std::string whole = io::slurp(file);
+    const std::string whole = testing::read_bytes(file);
     for (size_t i = 0; i < 12; ++i) {
       const size_t at = size_t(uniform(3, i) * double(whole.size()));
       std::string bytes = whole;
       bytes[at] = char(bytes[at] ^ 4);
-      io::spill(file, bytes);
+      testing::write_bytes(file, bytes);
       EXPECT_NE(verify(), "") << file << " at " << at;
     }
-    io::spill(file, whole.substr(0, whole.size() - 1));
+    testing::write_bytes(file, whole.substr(0, whole.size() - 1));
     EXPECT_THAT(load(), HasSubstr(file));
-    io::spill(file, whole);
+    testing::write_bytes(file, whole);
   }
   EXPECT_EQ(verify(), "");
 }
@@ -132,11 +132,11 @@ TEST_F(Parts, DamagedTensor) {
   const float value = expected_value(TensorKind::moment2, "tall", 300);
   const std::string pattern(reinterpret_cast<const char*>(&value), sizeof value);
   for (const std::string& file : parts_of(path)) {
-    std::string bytes = io::slurp(file);
+    std::string bytes = testing::read_bytes(file);
     const size_t at = bytes.find(pattern);
     if (at == bytes.npos) continue;
     bytes[at] ^= 1;
-    io::spill(file, bytes);
+    testing::write_bytes(file, bytes);
   }
   EXPECT_THAT(load(), HasSubstr("moment2/tall: rows 100 to 104 are damaged"));
 }
@@ -147,12 +147,12 @@ TEST_F(Parts, OfAnotherCheckpoint) {
   state.optimizer->moment1(0).as<float>()[0] += 1;
   save_parts(folder / "other/step-00000040.h5");
   for (int64_t i = 0; i < 3; ++i) {
-    const std::string mine = io::slurp(part(i));
-    const std::string theirs = io::slurp(folder / "other/" + part_name(file_name(40), i));
+    const std::string mine = testing::read_bytes(part(i));
+    const std::string theirs = testing::read_bytes(folder / "other/" + part_name(file_name(40), i));
     if (mine == theirs) continue;
-    io::spill(part(i), theirs);
+    testing::write_bytes(part(i), theirs);
     EXPECT_THAT(load(), HasSubstr(part(i) + " is not the part that it was saved with"));
-    io::spill(part(i), mine);
+    testing::write_bytes(part(i), mine);
   }
 }
 
@@ -167,9 +167,9 @@ TEST_F(Parts, LatestFallsBackFromAMissingOne) {
 // What a save killed between the renames leaves behind: parts that nobody links.
 TEST_F(Parts, LeftoversOldAndLaterOnes) {
   for (int64_t step : {10, 20, 50}) save_parts(folder / file_name(step), 2);
-  io::spill(part(0, 60), "renamed, but not linked yet");
-  io::spill(part(1, 60) + ".writing", "half");
-  io::spill(part(1, 60) + ".writing.locktest.0", "");
+  testing::write_bytes(part(0, 60), "renamed, but not linked yet");
+  testing::write_bytes(part(1, 60) + ".writing", "half");
+  testing::write_bytes(part(1, 60) + ".writing.locktest.0", "");
   remove_leftovers(folder.path());
   EXPECT_FALSE(fs::exists(part(0, 60)) || fs::exists(part(1, 60) + ".writing"));
   EXPECT_TRUE(fs::exists(part(1, 50)) && fs::exists(part(2, 40)));
@@ -188,7 +188,7 @@ TEST_F(Parts, LeftoversOldAndLaterOnes) {
 // The linking file comes last: where it cannot be put in place, nothing of this save is left.
 TEST_F(Parts, FailureAtTheEnd) {
   fs::create_directory(folder / file_name(50));  // no file can be renamed to a directory
-  EXPECT_NE(io::message_of([&] { save_parts(folder / file_name(50)); }), "");
+  EXPECT_NE(testing::message_of([&] { save_parts(folder / file_name(50)); }), "");
   EXPECT_THAT(parts_of(folder / file_name(50)), IsEmpty());
   for (const std::string& name : names()) EXPECT_THAT(name, Not(HasSubstr(".writing")));
   EXPECT_EQ(verify(), "");
@@ -197,7 +197,7 @@ TEST_F(Parts, FailureAtTheEnd) {
 // And where a part cannot be put in place, it does not come at all.
 TEST_F(Parts, FailureOfAPart) {
   fs::create_directory(part(1, 50));
-  EXPECT_NE(io::message_of([&] { save_parts(folder / file_name(50)); }), "");
+  EXPECT_NE(testing::message_of([&] { save_parts(folder / file_name(50)); }), "");
   EXPECT_THAT(parts_of(folder / file_name(50)), ElementsAre(part(1, 50)));
   EXPECT_THAT(complete_files(folder.path()), ElementsAre(path));
 }

@@ -9,7 +9,8 @@
 #include "checkpoints/resume.h"
 #include "framework/data/token_writer.h"
 #include "tests/checkpoints/toy.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -68,13 +69,12 @@ class RecoveryTest : public ::testing::Test {
       train::StabilityHook stability(options, {}, [&](int64_t step) { return recovery.may_roll_back(step); });
       const CheckpointParts parts{*world, *saves, MPI_COMM_NULL, io, model, mesh, trainer};
       const CheckpointOptions saving{.directory = directory + "/checkpoints",
-                                     .every = 5,
-                                     .retention = {.keep = 10},
+                                     .checkpoint = {.every = 5, .keep = 10},
                                      .config = "name: x",
                                      .environment = "{}",
                                      .data_fingerprint = data.fingerprint_text(1),
                                      .qk_norm = "rms",
-                                     .compare_configs = [](const std::string&) { return std::vector<std::string>(); }};
+                                     .compare = [](const RunState&) { return Comparison(); }};
       Resume resume(parts, saving);
       CheckpointHook hook(parts, saving);
       trainer.add(stability);
@@ -98,7 +98,7 @@ class RecoveryTest : public ::testing::Test {
   }
 
   std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
-  io::Scratch folder;
+  testing::TemporaryFolder folder;
   io::IoThread io;
   const std::string directory = folder / "run";
   config::StabilityConfig options{.max_skips = 1,
@@ -168,7 +168,8 @@ TEST_F(RecoveryTest, WhatWasDecidedIsDoneByTheNextProcess) {
 // Killed right after the decision: the next process takes the same samples as this one would have.
 TEST_F(RecoveryTest, WhatIsLeftOutIsKnownToTheNextProcess) {
   write_data({19, 20});
-  Recovery(*world, directory, options).roll_back({.first_step = 19, .last_step = 20, .first_sample = 36, .end_sample = 40});
+  Recovery(*world, directory, options)
+      .roll_back({.first_step = 19, .last_step = 20, .first_sample = 36, .end_sample = 40});
   const Result result = run();
   EXPECT_EQ(result.outcome, train::Outcome::done);
   EXPECT_THAT(result.went_back_to, IsEmpty());
@@ -205,8 +206,8 @@ TEST_F(RecoveryTest, CalmForgives) {
 }
 
 TEST_F(RecoveryTest, ADamagedFileIsNamed) {
-  io::spill(directory + "/recovery.json", "{\"gone_back_to\": 3}");
-  EXPECT_THAT(io::message_of([&] { Recovery recovery(*world, directory, options); }),
+  testing::write_bytes(directory + "/recovery.json", "{\"gone_back_to\": 3}");
+  EXPECT_THAT(testing::message_of([&] { Recovery recovery(*world, directory, options); }),
               ::testing::HasSubstr("recovery.json"));
 }
 

@@ -6,6 +6,7 @@
 #include "checkpoints/writer.h"
 #include "framework/parallel/data_parallel.h"
 #include "tests/checkpoints/saved_run.h"
+#include "tests/support/errors.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -44,32 +45,34 @@ TEST_F(ResumedRun, TheStoredProbeMustGiveItsLossAgain) {
   run();
   EXPECT_EQ(first_step, 12);
   convention = 1.001;
-  EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("compute something else"));
-  options.probe_tolerance = [](const std::string& stored) { return stored == "name: x" ? 0.01 : 0.0; };
+  EXPECT_THAT(testing::message_of([&] { run(); }), HasSubstr("compute something else"));
+  options.compare = [](const RunState& stored) {
+    return Comparison{.probe_tolerance = stored.config == "name: x" ? 0.01 : 0.0};
+  };
   run();
 }
 
 TEST_F(ResumedRun, ResumeNoneIsRefusedWhereThereAreCheckpoints) {
   EXPECT_EQ(run("none"), "");
-  const std::string message = io::message_of([&] { run("none"); });
+  const std::string message = testing::message_of([&] { run("none"); });
   EXPECT_THAT(message, HasSubstr("checkpoint.resume is none, but " + options.directory + " holds checkpoints"));
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(10), file_name(12)));
 }
 
 TEST_F(ResumedRun, WeightsOnlyCannotBeGoneOnFrom) {
-  options.weights_only = true;
+  options.checkpoint.weights_only = true;
   run();
   EXPECT_TRUE(state_of(12).weights_only);
-  EXPECT_THAT(io::message_of([&] { run(); }), HasSubstr("holds weights only"));
+  EXPECT_THAT(testing::message_of([&] { run(); }), HasSubstr("holds weights only"));
 }
 
 // Stopped early, gone on, and killed behind a save of weights alone: the file from before is still whole.
 TEST_F(ResumedRun, FilesOfWeightsOnlyAreNotGoneOnFromWhereAnOlderOneIsWhole) {
-  options.weights_only = true;
+  options.checkpoint.weights_only = true;
   script.after = {{7, Action::stop_saved}};
   run();
   script.after.clear();
-  options.final = false;
+  options.checkpoint.final = false;
   EXPECT_EQ(run(), file_name(7));
   EXPECT_THAT(names(), ElementsAre(file_name(5), file_name(7), file_name(10)));
   EXPECT_EQ(run(), file_name(7));
@@ -78,9 +81,9 @@ TEST_F(ResumedRun, FilesOfWeightsOnlyAreNotGoneOnFromWhereAnOlderOneIsWhole) {
 
 // However many of weights alone come after it.
 TEST_F(ResumedRun, TheNewestWholeFileStays) {
-  options.weights_only = true;
-  options.every = 2;
-  options.retention.keep = 1;
+  options.checkpoint.weights_only = true;
+  options.checkpoint.every = 2;
+  options.checkpoint.keep = 1;
   script.after = {{3, Action::stop_saved}};
   run();
   EXPECT_THAT(names(), ElementsAre(file_name(3)));
@@ -122,7 +125,7 @@ TEST_F(ResumedRun, ResumeFromAnotherRunThenFromItsOwn) {
 }
 
 TEST_F(ResumedRun, ResumeFromItsOwnGoesBack) {
-  options.resume_of = [](const std::string& stored) { return stored.substr(8); };
+  options.compare = [](const RunState& stored) { return Comparison{.resume = stored.config.substr(8)}; };
   const auto run_from = [&](const std::string& resume) {
     options.config = "resume: " + resume;
     return run(resume);

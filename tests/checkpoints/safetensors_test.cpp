@@ -11,7 +11,8 @@
 #include "checkpoints/safetensors/writer.h"
 #include "framework/io/files.h"
 #include "framework/tensor/dtype.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints::safetensors {
 namespace {
@@ -32,7 +33,7 @@ class Safetensors : public ::testing::Test {
   // What opening this file says.
   std::string refusal(const std::string& content) {
     io::write_file(folder / "x.safetensors", content);
-    return io::message_of([&] { ModelFiles file(folder / "x.safetensors"); });
+    return testing::message_of([&] { ModelFiles file(folder / "x.safetensors"); });
   }
   std::string refusal_of_header(const std::string& header, size_t data_bytes) {
     return refusal(file_of(header, data_bytes));
@@ -44,7 +45,7 @@ class Safetensors : public ::testing::Test {
     return values;
   }
 
-  io::Scratch folder;
+  testing::TemporaryFolder folder;
 };
 
 TEST_F(Safetensors, TypesRoundToNearestEven) {  // CASES R80
@@ -80,7 +81,7 @@ TEST_F(Safetensors, TypesTooSmallAreRefused) {
   const auto written = [&](float value, Element type) {
     const std::string path = folder / fmt::format("{}-{}", value, name_of(type));
     io::create_directories(path);
-    const std::string message = io::message_of([&] {
+    const std::string message = testing::message_of([&] {
       write_model({{"x", {3}}}, [&](size_t) { return std::vector{1.f, value, -inf}; }, {.folder = path, .type = type});
     });
     EXPECT_EQ(message.empty(), std::filesystem::exists(path + "/model.safetensors"));
@@ -130,7 +131,7 @@ TEST_F(Safetensors, SeveralFilesAndTheirIndex) {
 
   // A shard that is cut short, absent, or holds what the index says of another.
   const std::string third = folder / "model-00003-of-00003.safetensors", whole = io::read_file(third, 1 << 20);
-  const auto complaint = [&] { return io::message_of([&] { ModelFiles again(folder.path()); }); };
+  const auto complaint = [&] { return testing::message_of([&] { ModelFiles again(folder.path()); }); };
   io::write_file(third, whole.substr(0, whole.size() - 1));
   EXPECT_THAT(complaint(), HasSubstr("d: lies up to byte 4 of the data, and the file has 3 of it"));
   std::filesystem::remove(third);
@@ -181,8 +182,8 @@ TEST_F(Safetensors, RefusesMalformedFiles) {
 
 TEST_F(Safetensors, OtherTypesAreSeenButNotReadAsWeights) {
   io::write_file(folder / "x.safetensors", file_of(R"({"ids":)" + entry("[2]", "[0,16]", "I64") + "}", 16));
-  EXPECT_THAT(io::message_of([&] { read(folder / "x.safetensors", "ids"); }), HasSubstr("ids is I64"));
-  EXPECT_THAT(io::message_of([&] { ModelFiles nothing(folder.path()); }), HasSubstr("holds neither"));
+  EXPECT_THAT(testing::message_of([&] { read(folder / "x.safetensors", "ids"); }), HasSubstr("ids is I64"));
+  EXPECT_THAT(testing::message_of([&] { ModelFiles nothing(folder.path()); }), HasSubstr("holds neither"));
 }
 
 }  // namespace

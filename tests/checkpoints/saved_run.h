@@ -12,7 +12,7 @@
 #include "checkpoints/resume.h"
 #include "framework/data/token_writer.h"
 #include "tests/checkpoints/toy.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints {
 
@@ -49,12 +49,12 @@ class SavedRun : public ::testing::Test {
     writer.finish();
     dataset.emplace(std::vector<data::Source>{{folder / "tokens"}}, data::DatasetOptions{.T = 8, .vocabulary = 16});
     options = {.directory = folder / "run",
-               .every = 5,
+               .checkpoint = {.every = 5},
                .config = "name: x",
                .environment = "{}",
                .data_fingerprint = dataset->fingerprint_text(1),
                .qk_norm = "rms",
-               .compare_configs = [](const std::string&) { return std::vector<std::string>(); }};
+               .compare = [](const RunState&) { return Comparison{.probe_tolerance = 1e-4}; }};
   }
   // A run from `resume` on; returns where it began.
   std::string run(const std::string& resume = "auto") {
@@ -89,7 +89,7 @@ class SavedRun : public ::testing::Test {
 
   std::unique_ptr<comm::Communicator> world = comm::make_self_communicator(), saves = comm::make_self_communicator();
   MPI_Comm io_comm = MPI_COMM_NULL;
-  io::Scratch folder;
+  testing::TemporaryFolder folder;
   io::IoThread io;
   std::optional<data::Dataset> dataset;
   CheckpointOptions options;

@@ -9,7 +9,7 @@
 
 #include "framework/comm/mpi.h"
 #include "tests/checkpoints/state.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints {
 
@@ -39,7 +39,7 @@ class Ranks {
 class SharedFolder : public ::testing::Test {
  protected:
   SharedFolder() : all_(comm::make_mpi_communicator(MPI_COMM_WORLD)), world(*all_) {
-    if (world.rank() == 0) scratch_ = std::make_unique<io::Scratch>();
+    if (world.rank() == 0) scratch_ = std::make_unique<testing::TemporaryFolder>();
     folder = comm::broadcast_text(world, scratch_ ? scratch_->path() : "");
   }
   ~SharedFolder() { world.barrier(); }
@@ -57,7 +57,7 @@ class SharedFolder : public ::testing::Test {
 
  private:
   std::unique_ptr<comm::Communicator> all_;
-  std::unique_ptr<io::Scratch> scratch_;
+  std::unique_ptr<testing::TemporaryFolder> scratch_;
 
  protected:
   comm::Communicator& world;

@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/checkpoints/state.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints {
 
@@ -20,14 +21,14 @@ class Single : public ::testing::Test {
   std::string complaint(const std::string& path, Declare declare, const std::string& qk_norm = "rms") {
     State other(*world, {}, declare);
     other.clear();
-    const std::string message = io::message_of([&] { read_tensors(io, path, other.tensors(), qk_norm); });
+    const std::string message = testing::message_of([&] { read_tensors(io, path, other.tensors(), qk_norm); });
     const nn::Parameter& first = other.parameters.all().front();
     EXPECT_EQ(std::isnan(first.master.as<float>()[0]), !message.empty()) << "overwritten before the complaint";
     return message;
   }
 
   std::unique_ptr<comm::Communicator> world = comm::make_self_communicator();
-  io::Scratch folder;
+  testing::TemporaryFolder folder;
   io::IoThread io;
   State state;
 };

@@ -1,7 +1,7 @@
 // One rank whose I/O thread does not come back, or late: stuck DIRECTORY MOMENT, under mpirun.
 #include <unistd.h>
 
-#include "checkpoints/agreement.h"
+#include "framework/comm/agreement.h"
 #include "tests/checkpoints/state.h"
 
 int main(int, char** arguments) {
@@ -13,7 +13,7 @@ int main(int, char** arguments) {
     const bool stuck = world.rank() == world.size() - 1;
     const auto forever = [](io::IoContext&) { sleep(600); };
     if (moment == "alone") {  // nobody waits for it inside MPI-IO
-      together(world.all(), [&] {
+      comm::together(world.all(), [&] {
         if (stuck) run_within(0.5, io, "writing to " + path, forever);
       });
       return 0;
@@ -21,7 +21,7 @@ int main(int, char** arguments) {
     if (moment == "unanswered") {  // f itself finds that a rank is gone; no agreement is possible any more
       world.all().set_time_limit(0.5);
       if (stuck) sleep(600);
-      together(world.all(), [&] { comm::all_reduce_value(world.all(), 1.0); });
+      comm::together(world.all(), [&] { comm::all_reduce_value(world.all(), 1.0); });
       return 0;
     }
     const bool slow = moment == "slow";  // longer than the limit of exchanges, shorter than that of saving

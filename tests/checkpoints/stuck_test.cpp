@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "framework/base/error.h"
-#include "tests/framework/io/scratch.h"
 #include "tests/support/command.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 testing::Ended run_stuck(const std::string& moment) {
-  const io::Scratch folder;
+  const testing::TemporaryFolder folder;
   return testing::run_command(fmt::format(
       "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 1 60 {} --oversubscribe --bind-to none "
       "-n 3 {} {} {}",

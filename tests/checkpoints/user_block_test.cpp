@@ -5,7 +5,8 @@
 
 #include "framework/base/error.h"
 #include "framework/io/crc32c.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -20,13 +21,13 @@ class UserBlock : public ::testing::Test {
   UserBlock() {
     std::string bytes(kBlock, '\0');
     for (int i = 0; i < 3000; ++i) bytes += char(i * 7 + i / 256);
-    io::spill(path, bytes);
+    testing::write_bytes(path, bytes);
     write_user_block(path, kBlock, {{kBlock + 2000, 500}, {kBlock + 100, 1000}});
-    whole = io::slurp(path);
+    whole = testing::read_bytes(path);
   }
   std::string complaint(const std::string& bytes) {
-    io::spill(path, bytes);
-    return io::message_of([&] { verify_user_block(path); });
+    testing::write_bytes(path, bytes);
+    return testing::message_of([&] { verify_user_block(path); });
   }
   void flip(size_t byte) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -41,7 +42,7 @@ class UserBlock : public ::testing::Test {
     std::memcpy(&value, whole.data() + byte, sizeof value);
     return value;
   }
-  io::Scratch scratch;
+  testing::TemporaryFolder scratch;
   const std::string path = scratch / "x.h5";
   std::string whole;
 };
@@ -71,7 +72,7 @@ TEST_F(UserBlock, SeesEveryChangedByte) {
   for (size_t i = 0; i < whole.size(); ++i) {
     flip(i);
     const bool raw = (i >= kBlock + 100 && i < kBlock + 1100) || (i >= kBlock + 2000 && i < kBlock + 2500);
-    EXPECT_EQ(io::message_of([&] { verify_user_block(path); }).empty(), raw) << i;
+    EXPECT_EQ(testing::message_of([&] { verify_user_block(path); }).empty(), raw) << i;
     flip(i);
   }
 }
@@ -82,7 +83,7 @@ TEST_F(UserBlock, SeesEveryLength) {
   EXPECT_THAT(complaint(whole.substr(0, whole.size() / 2)), HasSubstr("cut short"));
   EXPECT_THAT(complaint(""), HasSubstr("0 bytes are no checkpoint"));
   EXPECT_THAT(complaint(std::string(96, 'x')), HasSubstr("not a Keel checkpoint"));
-  EXPECT_THAT(io::message_of([&] { verify_user_block(path + "absent"); }), HasSubstr("No such file"));
+  EXPECT_THAT(testing::message_of([&] { verify_user_block(path + "absent"); }), HasSubstr("No such file"));
 }
 
 // Sizes that contradict one another must neither crash nor ask for much memory, checksum or no.

@@ -9,8 +9,9 @@
 
 #include "framework/base/log.h"
 #include "framework/data/token_writer.h"
-#include "tests/framework/io/scratch.h"
 #include "tests/fuzz/targets.h"
+#include "tests/support/folder.h"
+#include "tests/support/golden.h"
 
 namespace keel::fuzz {
 namespace {
@@ -72,17 +73,17 @@ class Fuzz : public ::testing::TestWithParam<Target> {
       return "{\"event\":\"skip\",\"step\":9,\"loss\":\"nan\"}\n{\"step\":11,\"lasting\":true}\n{\"st";
     if (name == "recovery") return R"({"gone_back_to":[5,5],"fallbacks_taken":1,"last_trouble":9,"left_out":[[3,9]]})";
     if (name == "safetensors") return safetensors_file();
-    if (name == "foreign_config") return io::slurp(KEEL_GOLDEN "/families/gemma3/config.json");
-    if (name == "tokenizer") return io::slurp(KEEL_GOLDEN "/tokenizers/llama3/tokenizer.json");
+    if (name == "foreign_config") return testing::read_bytes(testing::golden_file("families/gemma3/config.json"));
+    if (name == "tokenizer") return testing::read_bytes(testing::golden_file("tokenizers/llama3/tokenizer.json"));
     if (name == "token_index") {
-      const io::Scratch scratch;
+      const testing::TemporaryFolder scratch;
       data::TokenWriter writer(scratch / "pair", 300);
       for (int document = 0; document < 4; ++document) {
         writer.append(std::vector<int32_t>(512, 0));
         writer.end_document();
       }
       writer.finish();
-      return io::slurp(scratch / "pair.idx");
+      return testing::read_bytes(scratch / "pair.idx");
     }
     return checkpoint_seed(name == "sealed_parts" ? 2 : 1);
   }

@@ -17,23 +17,19 @@
 #include "launch/common/run_setup.h"
 #include "models/decoder/hugging_face.h"
 #include "tests/checkpoints/state.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/folder.h"
 
 namespace keel::fuzz {
 namespace {
 
 // A directory of this process, kept for all calls: files in it are overwritten.
-const std::string& folder() {
-  static const std::string path = [] {
-    const auto made = std::filesystem::temp_directory_path() / fmt::format("keel_fuzz_{}", getpid());
-    std::filesystem::create_directories(made);
-    return made.string() + "/";
-  }();
-  return path;
+const testing::TemporaryFolder& folder() {
+  static const testing::TemporaryFolder folder;
+  return folder;
 }
 
 std::string file(const std::string& name, Bytes bytes) {
-  const std::string path = folder() + name;
+  const std::string path = folder() / name;
   io::Descriptor out(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot open for writing");
   out.write_all({bytes.data(), bytes.size()});
   return path;
@@ -105,7 +101,7 @@ void token_index(Bytes bytes) {
   static const std::vector<char> zeros(4096);
   file("pair.bin", zeros);
   file("pair.idx", bytes);
-  read_tokens(folder() + "pair");
+  read_tokens(folder() / "pair");
 }
 
 void token_npy(Bytes bytes) {
@@ -131,11 +127,11 @@ void sealed_parts(Bytes bytes) {
 }
 
 std::string checkpoint_seed(int64_t parts) {
-  const std::string path = folder() + checkpoints::file_name(parts);
+  const std::string path = folder() / checkpoints::file_name(parts);
   state().fill();
   checkpoints::write_checkpoint(state().mesh.world(), io_thread(), state().tensors(), checkpoints::some_run_state(),
                                 {.path = path, .parts = parts, .tile_elements = 16});
-  return io::slurp(path);
+  return testing::read_bytes(path);
 }
 
 void json_lines(Bytes bytes) {
@@ -151,7 +147,7 @@ void recovery(Bytes bytes) {
   file("recovery.json", bytes);
   config::StabilityConfig options;
   options.fallbacks.resize(2);
-  read([&] { checkpoints::Recovery(*world, folder(), options).may_roll_back(3); });
+  read([&] { checkpoints::Recovery(*world, folder().path(), options).may_roll_back(3); });
 }
 
 void safetensors(Bytes bytes) {

@@ -13,8 +13,9 @@
 #include "checkpoints/safetensors/writer.h"
 #include "framework/io/files.h"
 #include "framework/tensor/dtype.h"
-#include "tests/framework/io/scratch.h"
 #include "tests/support/command.h"
+#include "tests/support/folder.h"
+#include "tests/support/golden.h"
 
 namespace keel::testing {
 namespace {
@@ -25,7 +26,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kFamilies = KEEL_GOLDEN "/families/";
+const std::string kFamilies = golden_file("families/");
 
 struct Weight {
   std::vector<int64_t> shape;
@@ -81,7 +82,7 @@ class Convert : public ::testing::Test {
     return ended.output;
   }
 
-  io::Scratch folder;
+  TemporaryFolder folder;
 };
 
 TEST_F(Convert, ThereAndBackIsTheSameBits) {
@@ -364,7 +365,7 @@ schedule: {warmup_steps: 0}
   EXPECT_EQ(pieces, json::parse(R"({"tokenizer_class": "LlamaTokenizer", "bos_token": null, "eos_token": "</s>",
                                     "unk_token": "<unk>", "add_bos_token": false, "add_eos_token": false,
                                     "add_prefix_space": false, "legacy": false})"));
-  EXPECT_THAT(exported("given", "--model " KEEL_GOLDEN "/tokenizers/llama3/tokenizer.json"),
+  EXPECT_THAT(exported("given", "--model " + golden_file("tokenizers/llama3/tokenizer.json")),
               HasSubstr("with its tokenizer"));
   EXPECT_EQ(json::parse(read(folder / "given/tokenizer_config.json"))["eos_token"], "<|end|>");
   convert((folder / "given") + " " + (folder / "back.h5"));

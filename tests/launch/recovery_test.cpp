@@ -7,8 +7,8 @@
 #include "framework/data/dataset.h"
 #include "framework/io/jsonl.h"
 #include "framework/lab/ablation.h"
-#include "tests/framework/io/scratch.h"
 #include "tests/launch/run_fixture.h"
+#include "tests/support/disk.h"
 
 namespace keel::testing {
 namespace {
@@ -187,7 +187,7 @@ TEST_F(Recovery, ABackgroundSaveIsTheStateOfItsStep) {
 // CASES R77: a failed save is an event, and too many of them end the run; what was saved before stays.
 TEST_F(Recovery, FailedSavesAreEventsThenTheEnd) {
   const std::string saves = (directory_ / "runs/run/checkpoints").string();
-  const io::SmallDisk disk(saves, "2m");
+  const SmallDisk disk(saves, "2m");
   if (!disk.ok()) GTEST_SKIP() << "this process may not mount";
   // Room for one file of half a MiB, and for what it reserves at first.
   const Ended ended = keel(

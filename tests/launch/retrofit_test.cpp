@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "framework/io/files.h"
-#include "tests/framework/io/scratch.h"
 #include "tests/launch/run_fixture.h"
+#include "tests/support/folder.h"
 
 namespace keel::testing {
 namespace {
@@ -61,13 +61,13 @@ TEST_F(Retrofit, PutsQkNormIn) {
               ::testing::AllOf(HasSubstr("evaluation"), ::testing::Not(HasSubstr("stability"))));
 
   // Nothing is overwritten.
-  const std::string bytes = io::slurp((directory_ / "fitted.h5").string());
+  const std::string bytes = read_bytes((directory_ / "fitted.h5").string());
   for (const char* arguments : {"--retrofit qk_norm=rms --data corpus-valid ", "--fold "}) {
     const Ended again = keel(std::string("convert ") + arguments + base + " fitted.h5");
     EXPECT_EQ(again.code, 2) << again.output;
     EXPECT_THAT(again.output, HasSubstr("fitted.h5 exists: give another name, or remove it first"));
   }
-  EXPECT_EQ(io::slurp((directory_ / "fitted.h5").string()), bytes);
+  EXPECT_EQ(read_bytes((directory_ / "fitted.h5").string()), bytes);
 
   EXPECT_THAT(keel("convert --retrofit qk_norm=rms fitted.h5 again.h5").output, HasSubstr("has QK-Norm already"));
   EXPECT_THAT(keel("convert --retrofit qk_norm=none fitted.h5 out.h5").output, HasSubstr("cannot be taken out"));

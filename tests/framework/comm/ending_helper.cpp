@@ -71,6 +71,16 @@ const std::map<std::string, Case> kCases = {
        return 0;
      }},
     {"internal_on_all", [](World&) { return require(false, "a broken promise"), 0; }},
+    {"internal_on_rank_0",
+     [](World& world) {
+       world.do_on_rank_0([] { require(false, "a broken promise"); });
+       return 0;
+     }},
+    {"out_of_memory_on_rank_0",
+     [](World& world) {
+       world.do_on_rank_0([] { throw std::bad_alloc(); });
+       return 0;
+     }},
     {"alone_input", [](World& w) { return alone(w, [] { throw input_error("alone"); }); }},
     {"alone_internal", [](World& w) { return alone(w, [] { require(false, "alone"); }); }},
     {"alone_bad_alloc", [](World& w) { return alone(w, [] { throw std::bad_alloc(); }); }},

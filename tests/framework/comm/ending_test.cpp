@@ -55,12 +55,15 @@ TEST_P(Ranks, InputErrorIsOneLineAndCode2) {
 }
 
 TEST_P(Ranks, InternalErrorNamesPlaceAndRank) {
-  Ended run = run_ranks(GetParam(), "internal_on_all");
-  EXPECT_EQ(run.code, 1);
   const std::string rank = GetParam() > 1 ? "rank 0: " : "";
-  EXPECT_THAT(run.ours, ElementsAre(AllOf(StartsWith("keel: error: " + rank),
-                                          HasSubstr("tests/framework/comm/ending_helper.cpp:"),
-                                          HasSubstr(": a broken promise"))));
+  for (const char* name : {"internal_on_all", "internal_on_rank_0"}) {
+    Ended run = run_ranks(GetParam(), name);
+    EXPECT_EQ(run.code, 1) << name;
+    EXPECT_THAT(run.ours, ElementsAre(AllOf(StartsWith("keel: error: " + rank),
+                                            HasSubstr("tests/framework/comm/ending_helper.cpp:"),
+                                            HasSubstr(": a broken promise"))))
+        << name;
+  }
 }
 
 struct Alone {
@@ -84,6 +87,12 @@ TEST_P(Ranks, ErrorOfOneRankEndsAll) {
     }
     EXPECT_LT(run.seconds, kSoon_seconds) << name;
   }
+}
+
+TEST_P(Ranks, OutOfMemoryOnRank0IsOneLine) {
+  Ended run = run_ranks(GetParam(), "out_of_memory_on_rank_0");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.ours, ElementsAre(HasSubstr(": out of memory: use fewer")));
 }
 
 TEST(Ending, RealOutOfMemory) {

@@ -9,15 +9,18 @@
 #include "framework/data/corpus.h"
 #include "framework/data/dataset.h"
 #include "framework/data/tokenizer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
+#include "tests/support/golden.h"
 
 namespace keel::data {
 namespace {
 
+using namespace keel::testing;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::string kFolder = KEEL_GOLDEN "/tokenizers/";
+const std::string kFolder = testing::golden_file("tokenizers/");
 
 json read_json(const std::string& path) {
   return json::parse(std::ifstream(path));

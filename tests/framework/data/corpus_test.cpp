@@ -12,12 +12,15 @@
 
 #include "framework/data/token_file.h"
 #include "framework/data/tokenizer.h"
-#include "tests/framework/data/temporary_folder.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/disk.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
+#include "tests/support/golden.h"
 
 namespace keel::data {
 namespace {
 
+using namespace keel::testing;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -91,8 +94,7 @@ TEST(Corpus, PiecesGiveTheIdsOfTheWholeText) {
                                                           {"remove_extra_whitespaces", "false"},
                                                           {"minloglevel", "2"}})
                   .ok());
-  for (const std::string& model :
-       {folder / "dummy.model", std::string(KEEL_GOLDEN "/tokenizers/gpt2/tokenizer.json")}) {
+  for (const std::string& model : {folder / "dummy.model", testing::golden_file("tokenizers/gpt2/tokenizer.json")}) {
     make({.texts = {folder / "text.txt"}, .prefix = folder / "out", .valid = 0.03, .model = model});
     const TokenFile file(folder / "out");
     const auto tokenizer = tokenizer_of(file.notes().value());
@@ -214,7 +216,7 @@ TEST(Corpus, SaysWhatIsWrong) {
   EXPECT_THAT(error({{x}, folder / "o", DocumentRule::file, 0, 0, "m.model"}), HasSubstr("m.model: not a Sentence"));
   EXPECT_THAT(error({{x}, folder / "x.txt/o"}), HasSubstr("x.txt"));
   EXPECT_THAT(error({.texts = {x}, .prefix = folder / "o", .json_key = "body"}), HasSubstr("--documents jsonl"));
-  EXPECT_EQ(files_in(folder), (std::set<std::string>{"x.txt", "empty.txt"}));
+  EXPECT_EQ(files_in(folder.path()), (std::set<std::string>{"x.txt", "empty.txt"}));
 }
 
 // What it reads stays, and so does what others made.
@@ -223,7 +225,7 @@ TEST(Corpus, ReplacesNothingOfOthers) {
   const std::string text = numbered_lines(3000);
   std::filesystem::create_directory(folder / "hf");
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
-    std::filesystem::copy_file(KEEL_GOLDEN "/tokenizers/gpt2/" + std::string(name), folder / "hf/" + name);
+    std::filesystem::copy_file(testing::golden_file("tokenizers/gpt2/") + name, folder / "hf/" + name);
   const std::string json = folder / "hf/tokenizer.json", kept = read_bytes(json);
   for (const char* name : {"a.json", "a.bin", "a.idx", "a-valid.json", "a.model", "a.tokenizer.json"}) {
     const std::string path = folder / name;
@@ -245,7 +247,7 @@ TEST(Corpus, ReplacesNothingOfOthers) {
       input_error_of([&] { make({.texts = {folder / "text.txt"}, .prefix = folder / "hf/tokenizer", .model = json}); }),
       HasSubstr("would replace this tokenizer"));
   EXPECT_EQ(read_bytes(json), kept);
-  EXPECT_EQ(files_in(folder), (std::set<std::string>{"hf", "text.txt"}));
+  EXPECT_EQ(files_in(folder.path()), (std::set<std::string>{"hf", "text.txt"}));
   // A folder with a tokenizer is one.
   make({.texts = {folder / "text.txt"}, .prefix = folder / "b", .model = folder / "hf"});
   EXPECT_EQ(read_bytes(folder / "b.tokenizer.json"), kept);
@@ -257,7 +259,7 @@ TEST(Corpus, AFullDiskLeavesEverythingAsItWas) {
   write_bytes(folder / "x.txt", numbered_lines(3000));
   make({.texts = {folder / "x.txt"}, .prefix = folder / "out", .valid = 0.1, .sentencepiece = 400});
   std::map<std::string, std::string> before;
-  for (const std::string& name : files_in(folder)) before[name] = read_bytes(folder / name);
+  for (const std::string& name : files_in(folder.path())) before[name] = read_bytes(folder / name);
   TemporaryFolder other;
   write_bytes(
       other / "short.txt", numbered_lines(3000) + [] {
@@ -266,14 +268,14 @@ TEST(Corpus, AFullDiskLeavesEverythingAsItWas) {
         return lines;
       }());
   {
-    const io::FileSizeLimit limit(400000);
+    const testing::FileSizeLimit limit(400000);
     const std::string message = input_error_of([&] {
       make({{other / "short.txt"}, folder / "out", DocumentRule::line, 0.1, 380});
     });
     EXPECT_THAT(message, AllOf(StartsWith("internal: "), HasSubstr("out.idx"), HasSubstr("ulimit -f")));
   }
   std::map<std::string, std::string> after;
-  for (const std::string& name : files_in(folder)) after[name] = read_bytes(folder / name);
+  for (const std::string& name : files_in(folder.path())) after[name] = read_bytes(folder / name);
   EXPECT_EQ(after, before);
 }
 

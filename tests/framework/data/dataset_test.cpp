@@ -6,11 +6,14 @@
 #include <numeric>
 
 #include "framework/data/token_writer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/framework/data/little_endian.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::data {
 namespace {
 
+using namespace keel::testing;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;

@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "framework/data/mapped_file.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel::data {
 namespace {
+
+using namespace keel::testing;
 
 constexpr int64_t kBytes = 1 << 20;
 

@@ -10,11 +10,13 @@
 #include <set>
 
 #include "framework/data/corpus.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::data {
 namespace {
 
+using namespace keel::testing;
 using ::testing::HasSubstr;
 
 constexpr int64_t plenty_bytes = 1 << 30;

@@ -5,10 +5,12 @@
 
 #include <random>
 
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel::data {
 namespace {
+
+using namespace keel::testing;
 
 // Lines of words of ten letters.
 std::string sample_text() {

@@ -6,10 +6,13 @@
 #include <random>
 
 #include "framework/data/token_writer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::data {
 namespace {
+
+using namespace keel::testing;
 
 TEST(TokenBigram, WorkedByHand) {
   TokenBigram bigram(10);

@@ -7,11 +7,14 @@
 #include <random>
 
 #include "framework/data/token_writer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/framework/data/little_endian.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::data {
 namespace {
 
+using namespace keel::testing;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

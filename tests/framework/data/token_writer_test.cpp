@@ -6,12 +6,15 @@
 #include <random>
 #include <set>
 
-#include "tests/framework/data/temporary_folder.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/framework/data/little_endian.h"
+#include "tests/support/disk.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::data {
 namespace {
 
+using namespace keel::testing;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -39,7 +42,7 @@ TEST(TokenWriter, WritesTheFormatByteForByte) {
   for (int64_t document : {0, 1, 2, 3}) index += bytes_of(document);
   EXPECT_EQ(read_bytes(folder / "x.idx"), index);
   EXPECT_EQ(read_bytes(folder / "x.bin"), std::string("\1\0\xff\xff\7\0", 6));
-  EXPECT_EQ(files_in(folder), (std::set<std::string>{"x.bin", "x.idx"}));
+  EXPECT_EQ(files_in(folder.path()), (std::set<std::string>{"x.bin", "x.idx"}));
 }
 
 TEST(TokenWriter, ChoosesTheTypeByTheLargestId) {  // CASES R45
@@ -96,7 +99,7 @@ TEST(TokenWriter, LeavesNothingBehindWithoutFinishAndKeepsTheOldPair) {
   write_bytes(folder / "x.json", notes_text({.tokenizer = "bytes", .vocabulary = 257, .tokens = 1, .documents = 1}));
   write(2, false);
   EXPECT_THAT(read_all(TokenFile(folder / "x")), ElementsAre(1));
-  EXPECT_EQ(files_in(folder), (std::set<std::string>{"x.bin", "x.idx", "x.json"}));
+  EXPECT_EQ(files_in(folder.path()), (std::set<std::string>{"x.bin", "x.idx", "x.json"}));
   write(3, true);
   EXPECT_THAT(read_all(TokenFile(folder / "x")), ElementsAre(3));
   EXPECT_FALSE(TokenFile(folder / "x").notes());  // notes of the old tokens must not outlive them
@@ -107,7 +110,7 @@ TEST(TokenWriter, LeavesNothingBehindWithoutFinishAndKeepsTheOldPair) {
 TEST(TokenWriter, ReportsAFullDisk) {
   for (const int tokens : {3000, 1}) {
     TemporaryFolder folder;
-    const io::FileSizeLimit limit(4000);
+    const testing::FileSizeLimit limit(4000);
     const std::string message = input_error_of([&] {
       TokenWriter writer(folder / "x", 1000);
       for (int document = 0; document < 300; ++document) {
@@ -118,7 +121,7 @@ TEST(TokenWriter, ReportsAFullDisk) {
     });
     EXPECT_THAT(message, AllOf(StartsWith("internal: "), HasSubstr(tokens > 1 ? "x.bin" : "x.idx"),
                                HasSubstr("File too large"), HasSubstr("ulimit -f")));
-    EXPECT_EQ(files_in(folder), std::set<std::string>());
+    EXPECT_EQ(files_in(folder.path()), std::set<std::string>());
   }
 }
 

@@ -8,11 +8,13 @@
 #include <random>
 
 #include "framework/base/utf8.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::data {
 namespace {
 
+using namespace keel::testing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -10,11 +10,13 @@
 #include <thread>
 
 #include "framework/io/crc32c.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/disk.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace {
 int calls_of_fallocate = 0;
-}
+}  // namespace
 
 // In place of the C library's.
 extern "C" int fallocate(int file, int mode, off_t offset, off_t length) {
@@ -25,14 +27,11 @@ extern "C" int fallocate(int file, int mode, off_t offset, off_t length) {
 namespace keel::io {
 namespace {
 
+using namespace keel::testing;
 using ::testing::HasSubstr;
 
-size_t files_in(const std::string& directory) {
-  return size_t(std::distance(std::filesystem::directory_iterator(directory), {}));
-}
-
 TEST(ReadFile, ItsChecksumIsThatOfTheWholeAndItHasALimit) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   std::string text(200000, 'x');
   for (size_t i = 0; i < text.size(); ++i) text[i] = char(i * i >> 3);
   write_file(scratch / "a", text);
@@ -43,27 +42,27 @@ TEST(ReadFile, ItsChecksumIsThatOfTheWholeAndItHasALimit) {
 }
 
 TEST(WriteFile, ReplacesWholeAndLeavesNothingElse) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   write_file(scratch / "a", "old, and longer");
   write_file(scratch / "a", "new");
-  EXPECT_EQ(slurp(scratch / "a"), "new");
-  EXPECT_EQ(files_in(scratch.path()), 1u);
+  EXPECT_EQ(read_bytes(scratch / "a"), "new");
+  EXPECT_EQ(files_in(scratch.path()).size(), 1u);
 }
 
 TEST(WriteFile, WithoutCommitTheOldContentStays) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   write_file(scratch / "a", "old");
   {
     AtomicFile file(scratch / "a");
     file.write("half of the new");
-    EXPECT_EQ(slurp(scratch / "a"), "old");
+    EXPECT_EQ(read_bytes(scratch / "a"), "old");
   }
-  EXPECT_EQ(slurp(scratch / "a"), "old");
-  EXPECT_EQ(files_in(scratch.path()), 1u);
+  EXPECT_EQ(read_bytes(scratch / "a"), "old");
+  EXPECT_EQ(files_in(scratch.path()).size(), 1u);
 }
 
 TEST(WriteFile, AKilledWriterLeavesTheOldOrTheNew) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   const std::string a(200000, 'a'), b(200000, 'b');
   write_file(scratch / "x", a);
   for (int round = 0; round < 20; ++round) {
@@ -73,13 +72,13 @@ TEST(WriteFile, AKilledWriterLeavesTheOldOrTheNew) {
     std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    const std::string content = slurp(scratch / "x");
+    const std::string content = read_bytes(scratch / "x");
     ASSERT_TRUE(content == a || content == b) << content.size();
   }
 }
 
 TEST(WriteFile, AFullDiskKeepsTheOldAndSaysWhatToDo) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   SmallDisk disk(scratch / "disk", "256k");
   if (!disk.ok()) GTEST_SKIP() << "cannot mount a small file system here";
   write_file(scratch / "disk/a", "old");
@@ -87,12 +86,12 @@ TEST(WriteFile, AFullDiskKeepsTheOldAndSaysWhatToDo) {
   std::string message = message_of([&] { write_file(scratch / "disk/a", std::string(1 << 20, 'x')); });
   EXPECT_THAT(message, HasSubstr("disk/a.tmp"));
   EXPECT_THAT(message, HasSubstr("No space left on device (errno 28): free some space"));
-  EXPECT_EQ(slurp(scratch / "disk/a"), "old");
-  EXPECT_EQ(files_in(scratch / "disk"), 1u);
+  EXPECT_EQ(read_bytes(scratch / "disk/a"), "old");
+  EXPECT_EQ(files_in(scratch / "disk").size(), 1u);
 }
 
 TEST(ReserveDisk, TakesTheSpaceOrNamesBothSizes) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   SmallDisk disk(scratch / "disk", "1m");
   if (!disk.ok()) GTEST_SKIP() << "cannot mount a small file system here";
   reserve_disk(scratch / "disk/a", 512 << 10);
@@ -107,15 +106,15 @@ TEST(ReserveDisk, TakesTheSpaceOrNamesBothSizes) {
 }
 
 TEST(WriteFile, ALimitOnTheFileSizeIsAnErrorToo) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   write_file(scratch / "a", "old");
   FileSizeLimit limit(64 << 10);
   EXPECT_THAT(message_of([&] { write_file(scratch / "a", std::string(1 << 20, 'x')); }), HasSubstr("ulimit -f"));
-  EXPECT_EQ(slurp(scratch / "a"), "old");
+  EXPECT_EQ(read_bytes(scratch / "a"), "old");
 }
 
 TEST(WriteFile, UnwritableDirectories) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   for (const char* path : {"/proc/keel", "/nonexistent/a"}) {
     try {
       write_file(path, "x");
@@ -132,9 +131,9 @@ TEST(WriteFile, UnwritableDirectories) {
 }
 
 TEST(ReadFile, WholeOrAnError) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   const std::string content = std::string(100000, 'x') + '\0' + "end";
-  spill(scratch / "a", content);
+  write_bytes(scratch / "a", content);
   EXPECT_EQ(read_file(scratch / "a", content.size()), content);
   EXPECT_THAT(message_of([&] { read_file(scratch / "a", content.size() - 1); }), HasSubstr("a: larger than the 97.7"));
   EXPECT_THAT(message_of([&] { read_file(scratch / "b", 9); }), HasSubstr("b: cannot open for reading: No such file"));
@@ -142,26 +141,26 @@ TEST(ReadFile, WholeOrAnError) {
 }
 
 TEST(CreateDirectories, OverAFileFails) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   create_directories(scratch / "a/b/c");
   create_directories(scratch / "a/b/c");
   EXPECT_TRUE(std::filesystem::is_directory(scratch / "a/b/c"));
-  spill(scratch / "file", "x");
+  write_bytes(scratch / "file", "x");
   EXPECT_THAT(message_of([&] { create_directories(scratch / "file"); }), HasSubstr("file: cannot create"));
   EXPECT_THAT(message_of([&] { create_directories(scratch / "file/below"); }), HasSubstr("file/below: cannot create"));
 }
 
 TEST(RenameFile, ReplacesAndReports) {
-  Scratch scratch;
-  spill(scratch / "a", "new"), spill(scratch / "b", "old");
+  TemporaryFolder scratch;
+  write_bytes(scratch / "a", "new"), write_bytes(scratch / "b", "old");
   sync_file(scratch / "a");
   rename_file(scratch / "a", scratch / "b");
-  EXPECT_EQ(slurp(scratch / "b"), "new");
+  EXPECT_EQ(read_bytes(scratch / "b"), "new");
   EXPECT_THAT(message_of([&] { rename_file(scratch / "a", scratch / "b"); }), HasSubstr("a: cannot rename to "));
 }
 
 TEST(AppendFile, AFailedRecordLeavesNoPart) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   AppendFile file(scratch / "a");
   file.append("whole\n");
   {
@@ -169,11 +168,11 @@ TEST(AppendFile, AFailedRecordLeavesNoPart) {
     EXPECT_THROW(file.append(std::string(10000, 'x')), Error);
   }
   file.append("again\n");
-  EXPECT_EQ(slurp(scratch / "a"), "whole\nagain\n");
+  EXPECT_EQ(read_bytes(scratch / "a"), "whole\nagain\n");
 }
 
 TEST(RunLock, NamesItsHolderAndGoesWithIt) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   {
     RunLock lock(scratch.path());
     try {
@@ -189,7 +188,7 @@ TEST(RunLock, NamesItsHolderAndGoesWithIt) {
 }
 
 TEST(RunLock, CanBeTried) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   {
     const std::optional<RunLock> lock = RunLock::try_take(scratch.path(), RunLock::Beside::others);
     ASSERT_TRUE(lock);
@@ -199,7 +198,7 @@ TEST(RunLock, CanBeTried) {
 }
 
 TEST(RunLock, AKilledHolderFreesIt) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   pid_t child = fork();

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/framework/io/scratch.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::io {
 namespace {
 
+using namespace keel::testing;
 using ::testing::HasSubstr;
 
 std::string refusal(const std::string& text) {
@@ -39,8 +41,8 @@ TEST(ForeignJson, NestsNoDeeperThanAnybodyWrites) {
 }
 
 TEST(ForeignJson, FilesHaveASize) {
-  const Scratch folder;
-  spill(folder / "x.json", R"({"a": "0123456789"})");
+  const TemporaryFolder folder;
+  write_bytes(folder / "x.json", R"({"a": "0123456789"})");
   EXPECT_EQ(read_foreign_json(folder / "x.json", 100)["a"], "0123456789");
   EXPECT_THAT(message_of([&] { read_foreign_json(folder / "x.json", 10); }), HasSubstr("x.json: larger than"));
   EXPECT_THAT(message_of([&] { read_foreign_json(folder / "y.json", 10); }), HasSubstr("y.json"));

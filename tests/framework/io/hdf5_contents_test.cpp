@@ -7,11 +7,12 @@
 #include <map>
 
 #include "framework/io/hdf5.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/folder.h"
 
 namespace keel::io {
 namespace {
 
+using namespace keel::testing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -40,7 +41,7 @@ class CheckedLinks : public ::testing::Test {
     return "accepted";
   }
 
-  Scratch scratch_;
+  TemporaryFolder scratch_;
   IoThread io_;
 };
 

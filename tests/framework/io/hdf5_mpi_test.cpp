@@ -9,11 +9,14 @@
 
 #include "framework/io/files.h"
 #include "framework/io/hdf5.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/disk.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::io {
 namespace {
 
+using namespace keel::testing;
 using Dims = std::vector<uint64_t>;
 using ::testing::HasSubstr;
 
@@ -23,7 +26,7 @@ class SharedFile : public ::testing::Test {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
     char path[4096] = "";
-    if (rank_ == 0) scratch_ = std::make_unique<Scratch>(), std::strncpy(path, scratch_->path().c_str(), 4000);
+    if (rank_ == 0) scratch_ = std::make_unique<TemporaryFolder>(), std::strncpy(path, scratch_->path().c_str(), 4000);
     MPI_Bcast(path, sizeof path, MPI_CHAR, 0, MPI_COMM_WORLD);
     directory_ = path;
   }
@@ -36,7 +39,7 @@ class SharedFile : public ::testing::Test {
 
   int rank_ = 0, ranks_ = 1;
   std::string directory_;
-  std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<TemporaryFolder> scratch_;
   IoThread io_;
 };
 
@@ -140,7 +143,7 @@ TEST_F(SharedFile, UserBlockAndHints) {
     dataset.close(), file.close();
   });
   MPI_Barrier(MPI_COMM_WORLD);
-  EXPECT_EQ(slurp(path).substr(0, 4096), std::string(4096, '\0'));
+  EXPECT_EQ(read_bytes(path).substr(0, 4096), std::string(4096, '\0'));
 }
 
 // CASES R35: MPI-IO may hang on a full disk, so the space is taken first; all ranks leave with the message, or write.
@@ -194,7 +197,7 @@ TEST_F(SharedFile, DamagedFilesFailOnEveryRank) {
     file.close();
   });
   MPI_Barrier(MPI_COMM_WORLD);
-  if (rank_ == 0) spill(path, slurp(path).substr(0, 96));
+  if (rank_ == 0) write_bytes(path, read_bytes(path).substr(0, 96));
   MPI_Barrier(MPI_COMM_WORLD);
   std::string message = message_of([&] { run([&](IoContext& c) { File::open(c, path, Access::read, together()); }); });
   EXPECT_THAT(message, HasSubstr("the file is cut short")) << rank_;

@@ -10,11 +10,14 @@
 #include <numeric>
 #include <thread>
 
-#include "tests/framework/io/scratch.h"
+#include "tests/support/disk.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::io {
 namespace {
 
+using namespace keel::testing;
 using Dims = std::vector<uint64_t>;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -36,7 +39,7 @@ class Hdf5 : public ::testing::Test {
       file.close();
     });
   }
-  Scratch scratch_;
+  TemporaryFolder scratch_;
   IoThread io_;
 };
 
@@ -251,11 +254,11 @@ TEST_F(Hdf5, UserBlockAndPlaces) {
     dataset.close(), file.close();
     return offset;
   });
-  std::string bytes = slurp(path);
+  std::string bytes = read_bytes(path);
   EXPECT_EQ(bytes.substr(0, 4096), std::string(4096, '\0'));
   EXPECT_EQ(bytes.substr(4096, 4), "\x89HDF");
   EXPECT_EQ(std::memcmp(bytes.data() + place, values.data(), 12), 0);
-  spill(path, std::string(4096, 'u') + bytes.substr(4096));  // the owner of the user block writes it afterwards
+  write_bytes(path, std::string(4096, 'u') + bytes.substr(4096));  // the owner of the user block writes it afterwards
   run([&](IoContext& c) { EXPECT_EQ(File::open(c, path, Access::read).open_dataset("x").read_all<float>(), values); });
   EXPECT_NE(message_of([&] { run([&](IoContext& c) { File::create(c, path, {.user_block_bytes = 1000}); }); }), "");
 }
@@ -282,7 +285,7 @@ TEST_F(Hdf5, NothingStaysOpen) {  // CASES R76
   const std::string path = scratch_ / "a.h5";
   for (int i = 0; i < 20; ++i) {
     make_small(path);
-    spill(scratch_ / "cut.h5", slurp(path).substr(0, 96));
+    write_bytes(scratch_ / "cut.h5", read_bytes(path).substr(0, 96));
     EXPECT_NE(open_error(scratch_ / "cut.h5"), "");
   }
   EXPECT_EQ(run([](IoContext&) { return H5Fget_obj_count(H5F_OBJ_ALL, H5F_OBJ_ALL); }), 0);
@@ -308,18 +311,18 @@ TEST_F(Hdf5, DamagedFilesAreRefusedWithAdvice) {
     file.create_dataset<float>("x", Dims{1000}).write<float>(std::vector<float>(1000, 1));
     file.close();
   });
-  const std::string whole = slurp(path);
-  spill(path, whole.substr(0, whole.size() / 2));
+  const std::string whole = read_bytes(path);
+  write_bytes(path, whole.substr(0, whole.size() / 2));
   EXPECT_THAT(open_error(path), HasSubstr("the file is cut short"));
-  spill(path, whole.substr(0, 96));
+  write_bytes(path, whole.substr(0, 96));
   EXPECT_THAT(open_error(path), HasSubstr("the file is cut short"));
   for (const std::string& content : {std::string(), std::string("{\"step\": 1}\n"), std::string(5000, '\0')}) {
-    spill(path, content);
+    write_bytes(path, content);
     EXPECT_THAT(open_error(path), HasSubstr("not an HDF5 file")) << content.size();
   }
   std::string damaged = whole;
   damaged[20] ^= 1;  // in the superblock, which has a checksum
-  spill(path, damaged);
+  write_bytes(path, damaged);
   EXPECT_NE(open_error(path), "");
 }
 

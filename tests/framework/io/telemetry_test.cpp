@@ -10,11 +10,14 @@
 #include <random>
 
 #include "framework/io/hdf5.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/disk.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace keel::io {
 namespace {
 
+using namespace keel::testing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -39,7 +42,7 @@ std::vector<float> row(int64_t step, size_t n) {
 }
 
 TEST(Telemetry, RowsOfSeveralShapesAtTheirOwnSteps) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   IoThread io;
   {
     Telemetry telemetry(io, scratch / "t.h5", 0, 4);
@@ -64,7 +67,7 @@ TEST(Telemetry, RowsOfSeveralShapesAtTheirOwnSteps) {
 }
 
 TEST(Telemetry, WholeNumbersStayExact) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   IoThread io;
   const std::vector<int64_t> large = {-1, (int64_t(1) << 53) + 1};
   {
@@ -82,7 +85,7 @@ TEST(Telemetry, WholeNumbersStayExact) {
 }
 
 TEST(Telemetry, TheFileIsWholeBetweenBlocks) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   IoThread io;
   Telemetry telemetry(io, scratch / "t.h5", 0, 4);
   telemetry.declare("x", {1});
@@ -93,7 +96,7 @@ TEST(Telemetry, TheFileIsWholeBetweenBlocks) {
 }
 
 TEST(Telemetry, GoingOnCutsLaterRows) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   IoThread io;
   auto go_on = [&](int64_t from, int64_t to) {
     Telemetry telemetry(io, scratch / "t.h5", from, 4);
@@ -117,7 +120,7 @@ TEST(Telemetry, GoingOnCutsLaterRows) {
 
 // CASES R77: a save may be at work for long, and a step that brings a new array must not wait for it.
 TEST(Telemetry, NewArraysDoNotWaitForOtherIo) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   IoThread io;
   {
     Telemetry first(io, scratch / "t.h5", 0, 4);
@@ -140,7 +143,7 @@ TEST(Telemetry, NewArraysDoNotWaitForOtherIo) {
 }
 
 TEST(Telemetry, WrongUseIsRefused) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   IoThread io;
   Telemetry telemetry(io, scratch / "t.h5", 0, 1);
   telemetry.declare("x", {2, 2});
@@ -155,7 +158,7 @@ TEST(Telemetry, WrongUseIsRefused) {
 }
 
 TEST(Telemetry, ABrokenFileIsPutAside) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   IoThread io;
   const std::string path = scratch / "t.h5";
   auto rows = [&](int64_t last, int64_t step) {
@@ -166,14 +169,14 @@ TEST(Telemetry, ABrokenFileIsPutAside) {
     io.run([](IoContext&) {});
   };
   rows(0, 1);
-  std::string whole = slurp(path);
-  spill(path, whole.substr(0, whole.size() / 2));
+  std::string whole = read_bytes(path);
+  write_bytes(path, whole.substr(0, whole.size() / 2));
   rows(1, 2);
   EXPECT_THAT(read(io, path, "x").steps, ElementsAre(2));
-  EXPECT_EQ(slurp(path + ".broken-1").size(), whole.size() / 2);
-  spill(path, "not this kind of file");
+  EXPECT_EQ(read_bytes(path + ".broken-1").size(), whole.size() / 2);
+  write_bytes(path, "not this kind of file");
   rows(2, 3);
-  EXPECT_EQ(slurp(path + ".broken-2"), "not this kind of file");
+  EXPECT_EQ(read_bytes(path + ".broken-2"), "not this kind of file");
   io.run([&](IoContext& c) {  // HDF5, but another's
     File file = File::create(c, path);
     file.write_scalar<float>("weights", 1);
@@ -185,7 +188,7 @@ TEST(Telemetry, ABrokenFileIsPutAside) {
 }
 
 TEST(Telemetry, AFullDiskSurfacesAtCheck) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   SmallDisk disk(scratch / "disk", "128k");
   if (!disk.ok()) GTEST_SKIP() << "cannot mount a small file system here";
   IoThread io;
@@ -202,7 +205,7 @@ TEST(Telemetry, AFullDiskSurfacesAtCheck) {
 }
 
 TEST(Telemetry, AReaderDoesNotStopTheRun) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   const std::string path = scratch / "t.h5";
   IoThread io;
   Telemetry telemetry(io, path, 0, 1);
@@ -227,7 +230,7 @@ TEST(Telemetry, AReaderDoesNotStopTheRun) {
 }
 
 TEST(Telemetry, AKilledRunLeavesAFileToContinueOrOneToPutAside) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   const std::string path = scratch / "t.h5";
   std::mt19937 random(1);
   int continued = 0, set_aside = 0;

@@ -10,10 +10,13 @@
 #include <stdexcept>
 #include <vector>
 
-#include "tests/framework/io/scratch.h"
+#include "tests/support/disk.h"
+#include "tests/support/folder.h"
 
 namespace keel::io {
 namespace {
+
+using namespace keel::testing;
 
 uint32_t crc_by_bits(const std::string& bytes) {
   uint32_t state = ~0u;
@@ -109,7 +112,7 @@ Event decode(const std::string& message) {
 
 std::vector<Event> read_events(const std::string& path) {
   std::vector<Event> events;
-  Reader reader{slurp(path)};
+  Reader reader{read_bytes(path)};
   auto check = [](const std::string& bytes, uint32_t stored) {
     const uint32_t crc = crc_by_bits(bytes);
     EXPECT_EQ(stored, uint32_t((crc >> 15 | crc << 17) + 0xa282ead8u));
@@ -125,7 +128,7 @@ std::vector<Event> read_events(const std::string& path) {
 }
 
 TEST(TensorBoard, EventsAreWhatAnotherDecoderReads) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   TensorBoardWriter writer(scratch / "tensorboard");
   const std::string long_tag(300, 't');
   writer.write(1, std::vector<Scalar>{{"loss", 2.5f}, {long_tag, -0.f}});
@@ -148,7 +151,7 @@ TEST(TensorBoard, EventsAreWhatAnotherDecoderReads) {
 }
 
 TEST(TensorBoard, AResumedRunStartsAFileThatForgetsLaterSteps) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   TensorBoardWriter first(scratch.path()), second(scratch.path(), 11);
   EXPECT_NE(first.path(), second.path());
   EXPECT_LT(first.path(), second.path());  // TensorBoard reads the files of a directory in this order
@@ -160,7 +163,7 @@ TEST(TensorBoard, AResumedRunStartsAFileThatForgetsLaterSteps) {
 }
 
 TEST(TensorBoard, AFailedRecordLeavesNoPart) {
-  Scratch scratch;
+  TemporaryFolder scratch;
   TensorBoardWriter writer(scratch.path());
   const std::string tag(5000, 't');
   {

@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "framework/lab/run_report.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel::lab {
 namespace {
@@ -44,7 +44,7 @@ class PageOfCells : public ::testing::Test {
 
   void write_steps(const std::string& cell, const std::string& lines) {
     std::filesystem::create_directories(ablation_.directory + "/cells/" + cell);
-    data::write_bytes(ablation_.directory + "/cells/" + cell + "/metrics.jsonl", lines);
+    testing::write_bytes(ablation_.directory + "/cells/" + cell + "/metrics.jsonl", lines);
   }
 
   CellResult& result(const std::string& cell) {
@@ -61,7 +61,7 @@ class PageOfCells : public ::testing::Test {
     throw input_error("no picture {}", name);
   }
 
-  data::TemporaryFolder folder_;
+  testing::TemporaryFolder folder_;
   Ablation ablation_;
 };
 

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "framework/io/hdf5.h"
-#include "tests/framework/data/temporary_folder.h"
-#include "tests/framework/io/scratch.h"
+#include "tests/support/disk.h"
+#include "tests/support/folder.h"
 
 namespace keel::lab {
 namespace {
@@ -44,7 +44,7 @@ class Tables : public ::testing::Test {
     });
   }
 
-  data::TemporaryFolder folder_;
+  testing::TemporaryFolder folder_;
   std::string path_ = folder_ / "study";
   Plan plan_;
   io::IoThread io_;
@@ -53,11 +53,11 @@ class Tables : public ::testing::Test {
 TEST_F(Tables, Hdf5HoldsThemAndTheCurves) {
   make(3);
   write_tables(io_, path_, plan_);
-  const std::string cells = data::read_bytes(path_ + "/cells.csv");
+  const std::string cells = testing::read_bytes(path_ + "/cells.csv");
   EXPECT_THAT(cells, HasSubstr("\na-seed1,a,1,done,3,")) << "it is none of an empty ablation";
   EXPECT_THAT(cells, HasSubstr("\nb-seed1,b,1,done,3,"));
   EXPECT_EQ(text("cells_csv"), cells);
-  EXPECT_EQ(text("costs_csv"), data::read_bytes(path_ + "/costs.csv"));
+  EXPECT_EQ(text("costs_csv"), testing::read_bytes(path_ + "/costs.csv"));
   EXPECT_EQ(plan_from_json(io::Json::parse(text("plan"))).cells.size(), 3u);
   for (size_t cell : {0, 1}) {
     const std::string& name = plan_.cells[cell].name;
@@ -76,7 +76,7 @@ TEST_F(Tables, Hdf5HoldsThemAndTheCurves) {
 TEST_F(Tables, NothingIsLeftOfOneThatCannotBeWritten) {
   make(5000);
   {
-    const io::FileSizeLimit full(64 << 10);
+    const testing::FileSizeLimit full(64 << 10);
     EXPECT_THROW(write_tables(io_, path_, plan_), Error);
   }
   std::set<std::string> names;

@@ -10,7 +10,7 @@
 #include "framework/io/files.h"
 #include "framework/lab/ablation.h"
 #include "framework/lab/events.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel::lab {
 namespace {
@@ -142,7 +142,7 @@ TEST(CellResult, ResultsOfEarlierVersionsAreRead) {
 }
 
 TEST(Ablation, AResultThatLacksWhatCountsIsNamed) {
-  const data::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   io::Json json = to_json(judge(quiet_run(), 2.5, false));
   json.erase("rollbacks");
   io::write_file(result_path(folder / ""), json.dump());
@@ -152,7 +152,7 @@ TEST(Ablation, AResultThatLacksWhatCountsIsNamed) {
 
 // A step taken at a rate of 0 changes nothing, and is taken all the same.
 TEST(CellResult, SkippedStepsAreThoseNotTaken) {
-  const data::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   io::write_file(folder / "metrics.jsonl", R"({"step":0,"valid_loss":4})"
                                            "\n"
                                            R"({"step":1,"loss":3,"verdict":"proceed","update_norm":0.5})"

@@ -5,7 +5,7 @@
 
 #include "framework/io/telemetry.h"
 #include "framework/lab/run_report.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel::lab {
 namespace {
@@ -48,7 +48,7 @@ class LongRun : public ::testing::Test {
 
   static constexpr int64_t kPeakStep = 12340;
   static constexpr size_t kPeakHead = 37;
-  data::TemporaryFolder folder_;
+  testing::TemporaryFolder folder_;
   io::IoThread io_;
 };
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "framework/lab/ablation.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel::lab {
 namespace {
@@ -20,7 +20,7 @@ TEST(Screen, Sparklines) {
 }
 
 TEST(Screen, ShowsInfinitiesAsTheReportDoes) {
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   io::JsonLinesWriter metrics(folder / "metrics.jsonl");
   metrics.write({{"step", 1}, {"loss", 5.0}, {"largest_logit", 3.0}});
   metrics.write({{"step", 2}, {"loss", INFINITY}, {"largest_logit", INFINITY}});
@@ -31,7 +31,7 @@ TEST(Screen, ShowsInfinitiesAsTheReportDoes) {
 
 // An evaluation every 500 steps, of which the sparklines show the last 250 or so.
 TEST(Screen, ShowsTheLastHeldOutLossHoweverLongAgo) {
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   io::JsonLinesWriter metrics(folder / "metrics.jsonl");
   const std::string filler(400, 'x');
   auto steps = [&](int64_t first, int64_t last) {
@@ -68,7 +68,7 @@ class AblationScreen : public ::testing::Test {
   }
   std::string events_of(const char* cell) const { return path_ + "/cells/" + cell + "/events.jsonl"; }
 
-  data::TemporaryFolder folder_;
+  testing::TemporaryFolder folder_;
   std::string path_ = folder_ / "";
 };
 

@@ -6,13 +6,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/golden.h"
+
 namespace keel::lab {
 namespace {
 
 using nlohmann::json;
 
 json golden() {
-  std::ifstream file(KEEL_GOLDEN "/statistics.json");
+  std::ifstream file(testing::golden_file("statistics.json"));
   return json::parse(file);
 }
 

@@ -11,6 +11,7 @@
 #include "framework/nn/attention.h"
 #include "framework/ops/elementwise.h"
 #include "framework/parallel/tensor_parallel.h"
+#include "tests/support/golden.h"
 
 namespace keel::nn {
 namespace {
@@ -28,7 +29,7 @@ std::vector<double> flat(const json& value) {
 class HenryBlock : public ::testing::TestWithParam<bool> {
  protected:
   HenryBlock()
-      : golden(json::parse(std::ifstream(KEEL_GOLDEN "/henry_block.json"))),
+      : golden(json::parse(std::ifstream(testing::golden_file("henry_block.json")))),
         world(comm::make_mpi_communicator(MPI_COMM_WORLD)),
         group(*world) {}
 

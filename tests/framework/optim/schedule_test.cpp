@@ -5,11 +5,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/golden.h"
+
 namespace keel::optim {
 namespace {
 
 TEST(Schedule, EqualsTheGoldenValues) {
-  const auto golden = nlohmann::json::parse(std::ifstream(KEEL_GOLDEN "/schedule.json"));
+  const auto golden = nlohmann::json::parse(std::ifstream(testing::golden_file("schedule.json")));
   ASSERT_GE(golden["cases"].size(), 3u);
   for (const auto& c : golden["cases"]) {
     const std::string kind = c["kind"];

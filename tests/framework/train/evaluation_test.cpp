@@ -7,7 +7,8 @@
 
 #include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
+#include "tests/support/golden.h"
 #include "tests/support/toy_model.h"
 
 namespace keel::train {
@@ -62,7 +63,7 @@ class EvaluationTest : public ::testing::Test {
     return *evaluation.run(model, mesh);
   }
 
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
   parallel::Mesh mesh;
   HalfTheId model;
@@ -96,7 +97,7 @@ TEST_F(EvaluationTest, WithoutATokenizerThereIsNoLossPerByte) {
 
 // Copies of one tokenizer, by the checksum in the notes, are loaded once: thousands of shards have one each.
 TEST_F(EvaluationTest, OneTokenizerOfManyFilesIsLoadedOnce) {
-  const std::string tokenizers = KEEL_GOLDEN "/tokenizers/gpt2/";
+  const std::string tokenizers = testing::golden_file("tokenizers/gpt2/");
   std::filesystem::copy_file(tokenizers + "tokenizer.json", folder / "tokenizer.json");
   const int64_t vocabulary = data::byte_level_tokenizer(folder / "tokenizer.json", 256)->vocabulary();
   for (const std::string name : {"one", "two"}) {

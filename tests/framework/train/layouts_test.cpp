@@ -7,7 +7,7 @@
 #include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
 #include "framework/train/trainer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/toy_model.h"
 
 namespace keel::train {
@@ -48,7 +48,7 @@ void write_samples(const std::string& prefix, int32_t first, int64_t samples) {
 }
 
 TEST(Layouts, EveryLayoutSeesTheSameGlobalBatches) {
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   write_samples(folder / "a", 0, 32);
   write_samples(folder / "b", 100, 16);
   const data::Dataset dataset({{folder / "a", 2}, {folder / "b", 1}}, {.T = kLength, .vocabulary = 200});

@@ -3,14 +3,14 @@
 #include <gmock/gmock.h>
 
 #include "framework/data/token_writer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel::train {
 namespace {
 
 // An empty shard is no error of a set, and neither is one of a single token.
 TEST(Probe, IsOfTheFirstSourceThatHasATarget) {
-  const data::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   int32_t tokens = 0;
   for (const char* name : {"s_0", "s_1", "s_2"}) {
     data::TokenWriter writer(folder / name, 300);

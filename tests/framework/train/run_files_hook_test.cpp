@@ -5,14 +5,14 @@
 
 #include <future>
 
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel::train {
 namespace {
 
 // CASES R77: where a run ends while a save is under way, other hooks still meet all ranks.
 TEST(RunFilesHook, TheEndDoesNotWaitForOtherIo) {
-  const data::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   io::IoThread io;
   RunFilesHook files(io, {.directory = folder / "", .speaker = true, .tensorboard = false, .throughput = {}});
   files.start({});
@@ -30,7 +30,7 @@ TEST(RunFilesHook, TheEndDoesNotWaitForOtherIo) {
   end.get();
   io.run([](io::IoContext&) {});
   EXPECT_TRUE(std::filesystem::exists(folder / "telemetry.h5"));
-  EXPECT_THAT(data::read_bytes(folder / "metrics.jsonl"), ::testing::HasSubstr("\"bound_used\":0.25"));
+  EXPECT_THAT(testing::read_bytes(folder / "metrics.jsonl"), ::testing::HasSubstr("\"bound_used\":0.25"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "framework/train/run_files_hook.h"
 #include "framework/train/stability_hook.h"
 #include "framework/train/time_limit_hook.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/toy_model.h"
 
 namespace keel::train {
@@ -127,7 +127,7 @@ class TrainerTest : public ::testing::Test {
     return count;
   }
 
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
   parallel::Mesh mesh;
   Toy model;

@@ -8,7 +8,7 @@
 #include "framework/comm/mpi.h"
 #include "framework/data/token_writer.h"
 #include "framework/train/trainer.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/toy_model.h"
 
 namespace keel::train {
@@ -121,7 +121,7 @@ class WeightingTest : public ::testing::TestWithParam<Weighting> {
     for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(applied[i], own[i], 1e-5 * std::abs(own[i])) << i;
   }
 
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
   parallel::Mesh mesh;
   Given model;

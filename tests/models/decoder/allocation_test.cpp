@@ -11,8 +11,8 @@
 #include "framework/data/token_writer.h"
 #include "framework/train/stability_hook.h"
 #include "framework/train/trainer.h"
-#include "tests/framework/data/temporary_folder.h"
 #include "tests/models/decoder/decoder_case.h"
+#include "tests/support/folder.h"
 
 namespace {
 
@@ -69,7 +69,7 @@ class Allocations : public ::testing::TestWithParam<DType> {};
 
 TEST_P(Allocations, NoneInTheSteadyState) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD);
-  data::TemporaryFolder folder;
+  TemporaryFolder folder;
   data::TokenWriter writer(folder / "tokens", 50);
   std::vector<int32_t> ids(1000);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(i * i % 50);

@@ -14,6 +14,7 @@
 #include "framework/ops/qk_norm/rope_table.h"
 #include "framework/tensor/buffer.h"
 #include "models/decoder/block_specs.h"
+#include "tests/support/golden.h"
 
 namespace keel::models {
 namespace {
@@ -63,7 +64,7 @@ std::vector<float> bounds_of_step(const DecoderConfig& c, const StoredGains& sto
 }
 
 TEST(Bounds, EqualTheIndependentOnes) {
-  const json golden = json::parse(std::ifstream(KEEL_GOLDEN "/qk_norm.json"));
+  const json golden = json::parse(std::ifstream(testing::golden_file("qk_norm.json")));
   int cases = 0;
   for (const char* list : {"bounds", "tight_bounds"})
     for (const json& entry : golden[list]) {

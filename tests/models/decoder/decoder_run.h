@@ -9,8 +9,8 @@
 #include "framework/parallel/tensor_parallel.h"
 #include "framework/train/trainer.h"
 #include "models/decoder/decoder.h"
-#include "tests/framework/data/temporary_folder.h"
 #include "tests/support/device_world.h"
+#include "tests/support/folder.h"
 
 namespace keel::testing {
 
@@ -54,7 +54,7 @@ class TokenFile {
   std::string path() const { return folder_ / "tokens"; }
 
   int64_t vocabulary_;
-  data::TemporaryFolder folder_;
+  TemporaryFolder folder_;
 };
 
 // `keys` are laid after those of a two-layer decoder of hidden size 32.

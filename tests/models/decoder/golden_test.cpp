@@ -1,5 +1,7 @@
 // Loss, every gradient and the statistics of heads against an independent NumPy decoder in double (tests/golden), for
 // each kind, scope and placement, split over as many tensor ranks as the test runs on.
+#include "tests/support/golden.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -16,7 +18,7 @@ using nlohmann::json;
 
 std::vector<std::string> cases() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(KEEL_GOLDEN "/decoder"))
+  for (const auto& entry : std::filesystem::directory_iterator(golden_file("decoder")))
     names.push_back(entry.path().stem());
   std::sort(names.begin(), names.end());
   return names;
@@ -48,7 +50,7 @@ bool divides(const models::DecoderConfig& config, int ranks) {
 class Golden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, LossAndEveryGradient) {
-  const json golden = json::parse(std::ifstream(KEEL_GOLDEN "/decoder/" + GetParam() + ".json"));
+  const json golden = json::parse(std::ifstream(golden_file("decoder/" + GetParam() + ".json")));
   const auto config = models::read_decoder_config(config::parse(golden["model"].dump(), GetParam()));
   const auto world_group = device_world();
   comm::Communicator& world = *world_group;

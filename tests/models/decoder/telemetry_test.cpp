@@ -48,7 +48,7 @@ class Reference : public train::Hook {
 
   void look_at_attention(int64_t layer, int64_t first_sample) {
     const nn::Attention& attention = decoder_.blocks()[size_t(layer)]->attention;
-    const nn::Attention::Saved& saved = decoder_.attention_saved(layer);
+    const nn::Attention::Saved& saved = decoder_.block_saved(layer).attention;
     const int64_t H = attention.heads(), G = attention.kv_heads(), d = attention.spec.head_dim;
     reference::Attention x{.B = kSequences, .T_q = kLength, .T_k = kLength, .H = H, .G = G, .d = d};
     x.window = attention.spec.window;
@@ -177,7 +177,7 @@ class Telemetry : public ::testing::TestWithParam<Variant> {
   // No token twice in a document: equal pairs at one distance would have equal logits.
   const TokenFile tokens{kVocabulary, [](int64_t p) { return p * 379; }};
   const data::Dataset dataset;
-  const data::TemporaryFolder folder;
+  const TemporaryFolder folder;
   int runs = 0;
 };
 

@@ -7,6 +7,7 @@
 
 #include "framework/ops/matmul/matmul_cpu.h"
 #include "framework/ops/support/cpu_traits.h"
+#include "tests/support/errors.h"
 #include "tests/support/reference/matmul.h"
 
 namespace keel::ops {
@@ -315,15 +316,6 @@ TEST(PackedWeight, PlansOnTheMetaDevice) {
   PackedWeight real;
   real.refresh(here);
   EXPECT_EQ(packed.size_bytes(), real.size_bytes());
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing thrown";
 }
 
 TEST(Matmul, AGuardedHostIsSomeHundredsAheadAtMost) {

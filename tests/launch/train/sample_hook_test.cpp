@@ -6,7 +6,7 @@
 
 #include "framework/data/token_writer.h"
 #include "framework/parallel/tensor_parallel.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/toy_model.h"
 
 namespace keel {
@@ -23,7 +23,7 @@ class EvenModel : public testing::ToyModel {
 
 // One that is never a target may have it, while the loss is a number: the run goes on, without that text.
 TEST(SampleHook, ALogitThatIsNotFiniteEndsNoRun) {
-  const data::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto world = comm::make_self_communicator();
   parallel::Mesh mesh(*world, 1);
   parallel::TensorParallel group(mesh.tensor());

@@ -10,6 +10,7 @@
 #include "launch/convert/imported_weights.h"
 #include "tests/models/decoder/compare_gradient.h"
 #include "tests/models/decoder/decoder_case.h"
+#include "tests/support/golden.h"
 
 namespace keel::testing {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using checkpoints::safetensors::ModelFiles;
 using nlohmann::json;
 
-const std::string kFamilies = KEEL_GOLDEN "/families/";
+const std::string kFamilies = golden_file("families/");
 
 Ids ids_of(const json& tokens, const json& targets) {
   Ids ids;

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 
 namespace keel {
 namespace {
@@ -11,14 +11,14 @@ using nlohmann::json;
 
 // Anything may lie there: what was known before is written, and the report says what it could not read.
 TEST(GpuReport, ResultsThatCannotBeReadAreAnErrorOfTheReport) {
-  const data::TemporaryFolder folder;
-  data::write_bytes(folder / "results", "test_a 0 1.5\ntest_b 1 2.5\n");
-  data::write_bytes(folder / "left_out", "test_c\n");
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "results", "test_a 0 1.5\ntest_b 1 2.5\n");
+  testing::write_bytes(folder / "left_out", "test_c\n");
   const auto report_of = [&](const std::string& text) {
-    data::write_bytes(folder / "test_b.json", text);
+    testing::write_bytes(folder / "test_b.json", text);
     GpuReport report(folder / "report.json", 0);  // too late for any other part
     report.add_tests(folder / "");
-    return json::parse(data::read_bytes(folder / "report.json"));
+    return json::parse(testing::read_bytes(folder / "report.json"));
   };
   const json odd = report_of(R"({"tests": 2, "testsuites": "none"})");
   EXPECT_EQ(odd["errors"].size(), 1u);
