@@ -4,7 +4,7 @@
 #include "framework/comm/nccl.h"
 #include "framework/ops/matmul/matmul.h"
 #include "framework/ops/matmul/product_rate.h"
-#include "framework/tensor/gpu.h"
+#include "framework/tensor/gpu_architectures.h"
 #include "launch/common/commands.h"
 #include "launch/common/environment.h"
 
@@ -22,6 +22,8 @@ void print_gpus() {
     const Gpu gpu = cuda::describe_gpu(i);
     fmt::print("          cuda:{} {}, {}, compute capability {}.{}\n", i, gpu.name,
                human_bytes(double(gpu.memory_bytes)), gpu.capability_major, gpu.capability_minor);
+    if (const std::string missing = missing_kernels(gpu, KEEL_CUDA_COMPILER); !missing.empty())
+      fmt::print("          {}\n", missing);
   }
   if (const std::string driver = cuda::old_driver(); !driver.empty())
     fmt::print("          {}\n", driver);

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Checks and measures Keel on the first GPU of this machine: the device tests against the double references, products,
 # single passes, and training steps of a small model beside the CPU's, a 124M and a 1B one.
-#   ./gpu-check.sh [--small] [--out FILE]      in a bundle that launch/gpu-bundle.sh made
-#   ./launch/gpu-check.sh --build build-cuda   from a build; build-cuda-host with --small needs no GPU
+#   ./gpu-check.sh [--out FILE] [--results FILE.tgz]   in a bundle that launch/gpu-bundle.sh made
+#   ./launch/gpu-check.sh --build build-cuda           from a build; build-cuda-host with --small needs no GPU
 # Needs a driver and CUDA 13's libraries. Writes JSON (gpu-check.json) after each part, and beside it the log of each
-# test (gpu-check-logs/). Ends with 0 where everything was done and is right. After --deadline 480 seconds it is over,
-# a test after --test-limit 120; what was left out is named.
+# test (gpu-check-logs/); --results packs both into one file at the end, however that comes. Ends with 0 where
+# everything was done and is right. After --deadline 480 seconds it is over, a test after --test-limit 120; what was
+# left out is named.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-build="" out=gpu-check.json options=() deadline=480 of_a_test=120
+build="" out=gpu-check.json results="" options=() deadline=480 of_a_test=120
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,9s/^# *//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# *//p' "$0"; exit 0 ;;
     --build) build=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
+    --results) results=$2; shift 2 ;;
     --deadline) deadline=$2; shift 2 ;;
     --small) options+=(--small); shift ;;
     --test-limit) of_a_test=$2; shift 2 ;;
@@ -22,7 +24,26 @@ while [ $# -gt 0 ]; do
   esac
 done
 [ ! -d "$out" ] || { echo "!! --out $out: a folder; name the file that the results go to" >&2; exit 2; }
+# CUDA 13's libraries: as CUDA_HOME says, where toolkits install themselves, beside nvcc, in pip's packages.
+cuda_folders() {
+  local nvcc root
+  nvcc=$(readlink -f "$(command -v nvcc)" || true)
+  for root in "${CUDA_HOME:-/usr/local/cuda}" /usr/local/cuda-13* ${nvcc:+"${nvcc%/bin/nvcc}"}; do
+    printf '%s\n' "$root/lib64" "$root/lib" "$root/targets/x86_64-linux/lib"
+  done
+  python3 -c 'import nvidia; [print(path + "/cu13/lib") for path in nvidia.__path__]' 2>/dev/null || true
+}
+# What there is for one who cannot carry many files away.
+pack() {
+  local folder=$(dirname "$out") packed=() one
+  for one in "$out" "$logs"; do [ ! -e "$one" ] || packed+=("$(basename "$one")"); done
+  tar -czf "$results" -C "$folder" "${packed[@]}" &&
+    echo "== packed: $results, $(($(stat -c %s "$results") >> 10)) KiB" ||
+    echo "!! $results could not be written; the results are $out and $logs" >&2
+}
 case "$deadline" in '' | *[!0-9]*) echo "!! --deadline $deadline: whole seconds are wanted" >&2; exit 2 ;; esac
+[ -z "$results" ] || [ -d "$(dirname "$results")" ] ||
+  { echo "!! --results $results: the folder is missing" >&2; exit 2; }
 if [ -n "$build" ]; then
   tests=$(find "$build/tests/framework/ops" "$build/tests/framework/tensor" "$build/tests/cuda" -maxdepth 1 -type f \
           -name 'test_*' -perm -u+x | grep -E '/test_(ops_|tensor_device|device_api)' | sort) ||
@@ -31,8 +52,7 @@ if [ -n "$build" ]; then
 else
   tests=$(ls "$here"/bin/test_*) check="$here/bin/gpu_check"
   export KEEL_GOLDEN_DIR="$here/golden"
-  cuda=${CUDA_HOME:-/usr/local/cuda}
-  export LD_LIBRARY_PATH="$here/lib:$cuda/lib64:$cuda/targets/x86_64-linux/lib:${LD_LIBRARY_PATH:-}"
+  export LD_LIBRARY_PATH="$here/lib:$(cuda_folders | tr '\n' ':')${LD_LIBRARY_PATH:-}"
   # The bundle's libstdc++ and libgcc want a C library as new as where it was made; older hosts take their own.
   source "$here/needs"
   glibc=$(getconf GNU_LIBC_VERSION | awk '{print $2}')
@@ -43,7 +63,8 @@ fi
 [ -x "$check" ] || { echo "!! $check is missing: build the target device_tests, or unpack a bundle" >&2; exit 2; }
 "$check" --help >/dev/null || {
   echo "!! gpu_check does not start here, for the reason above: with a GLIBC or GLIBCXX in it, make the bundle" \
-       "on a system as old as this or run it in a container of Debian 12; else put CUDA 13's libraries in CUDA_HOME" >&2
+       "on a system as old as this or run it in a container of Debian 12; else set CUDA_HOME to CUDA 13, of which" \
+       "libcublasLt.so.13 was looked for in" $(cuda_folders) >&2
   exit 2
 }
 export KEEL_TEST_DEVICE=cuda OMP_WAIT_POLICY=passive
@@ -52,6 +73,7 @@ timeout 60 "$check" --look || { echo "!! no usable GPU, for the reason above" >&
 logs="${out%.json}-logs"
 rm -rf -- "$logs" && rm -f -- "$out"  # of an earlier start
 mkdir -p "$logs"
+[ -z "$results" ] || trap pack EXIT
 touch "$logs/results" "$logs/left_out"
 left() { echo $((deadline - SECONDS)); }
 failed=0

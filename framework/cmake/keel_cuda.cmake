@@ -32,7 +32,7 @@ elseif(KEEL_CUDA STREQUAL host)
   find_package(CUDAToolkit 13 REQUIRED)  # its headers
   find_package(nccl REQUIRED MODULE)     # and NCCL's
   find_package(Boost REQUIRED COMPONENTS context)
-  set(KEEL_CUDA_COMPILER "executed on the CPU by tests/support/cuda_host")
+  set(KEEL_CUDA_COMPILER "executed on the CPU by tests/support/cuda_host for 80")
 else()
   message(FATAL_ERROR "KEEL_CUDA is '${KEEL_CUDA}': choose off, nvcc or host")
 endif()

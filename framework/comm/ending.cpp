@@ -18,6 +18,7 @@
 #include "framework/base/clock.h"
 #include "framework/comm/agreement.h"
 #include "framework/comm/world.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel::comm {
 namespace {
@@ -174,7 +175,9 @@ int run(const WorldOptions& options, const std::function<int(World&)>& body) {
   answer_signals(SIG_IGN);
   world.reset();
   if (mpi_runs()) MPI_Finalize();
-  return code;
+  if (!WaitGuard::gpu_left_running()) return code;
+  std::fflush(nullptr);
+  _exit(code);  // cuBLASLt's end, and CUDA's own, would wait for the GPU
 }
 
 }  // namespace keel::comm

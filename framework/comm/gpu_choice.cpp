@@ -1,18 +1,22 @@
 #include "framework/comm/gpu_choice.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "framework/base/build_config.h"
 #include "framework/base/rng.h"
-#include "framework/tensor/gpu.h"
+#include "framework/tensor/gpu_architectures.h"
 
 namespace keel::comm {
 namespace {
 
-RankGpus seen_here(const std::string& host, int local_rank, int local_size) {
+// The process's first call of CUDA, which reads the variable once. Where kernels are loaded at their first launch, that
+// launch may wait for the whole GPU, and for another rank in it, where no guard looks (tensor/wait_guard.h).
+RankGpus seen_here(const Communicator& all, const std::string& host, int local_rank, int local_size) {
+  if (all.size() > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   RankGpus mine{key_of(0, host), local_rank, local_size, cuda::gpu_count()};
   if (mine.visible > 0) mine.first = cuda::describe_gpu(0).identity;
   if (local_rank < mine.visible) mine.with_number = cuda::describe_gpu(local_rank).identity;
@@ -44,12 +48,18 @@ std::string sentence_of(const GpuConflict& conflict, const RankGpus& rank, const
       rank.visible == 1 ? "" : "s");
 }
 
-// Of the rank that has none; "" where there is no conflict.
+// Of the first rank that has none to itself, or one that the build has no kernels for; "" where all is well.
 std::string why_not(Communicator& all, std::span<const RankGpus> ranks, const std::string& host) {
-  const auto conflict = find_gpu_conflict(ranks);
-  if (!conflict) return {};
-  const std::string own = all.rank() == conflict->rank ? sentence_of(*conflict, ranks[size_t(all.rank())], host) : "";
-  return broadcast_text(all, own, conflict->rank);
+  const RankGpus& mine = ranks[size_t(all.rank())];
+  if (const auto conflict = find_gpu_conflict(ranks)) {
+    const std::string own = all.rank() == conflict->rank ? sentence_of(*conflict, mine, host) : "";
+    return broadcast_text(all, own, conflict->rank);
+  }
+  const int64_t index = gpu_indices(ranks)[size_t(all.rank())];
+  std::string own = missing_kernels(cuda::describe_gpu(int(index)), KEEL_CUDA_COMPILER);
+  if (!own.empty()) own = fmt::format("host {}: {}", host, own);
+  const auto first = int(lowest_rank_where(all, !own.empty()));
+  return first < all.size() ? broadcast_text(all, own, first) : "";
 }
 
 }  // namespace
@@ -80,7 +90,7 @@ std::optional<GpuConflict> find_gpu_conflict(std::span<const RankGpus> ranks) {
 
 GpuLack find_gpu_lack(Communicator& all, const std::string& host, int local_rank, int local_size) {
   if (!KEEL_HAS_CUDA) return {"this build has no CUDA"};
-  const std::vector<RankGpus> ranks = gather(all, seen_here(host, local_rank, local_size));
+  const std::vector<RankGpus> ranks = gather(all, seen_here(all, host, local_rank, local_size));
   const std::string why = why_not(all, ranks, host);
   const bool any = std::ranges::any_of(ranks, [](const RankGpus& rank) { return rank.visible > 0; });
   return {why, any || lowest_rank_where(all, !cuda::old_driver().empty()) < all.size()};
@@ -89,7 +99,7 @@ GpuLack find_gpu_lack(Communicator& all, const std::string& host, int local_rank
 Device choose_gpu(Communicator& all, const std::string& host, int local_rank, int local_size) {
   if (!KEEL_HAS_CUDA)
     throw input_error("this build has no CUDA: configure with the preset cuda, or choose device: cpu");
-  const std::vector<RankGpus> ranks = gather(all, seen_here(host, local_rank, local_size));
+  const std::vector<RankGpus> ranks = gather(all, seen_here(all, host, local_rank, local_size));
   if (const std::string why = why_not(all, ranks, host); !why.empty()) throw input_error("{}", why);
   return {DeviceKind::cuda, int(gpu_indices(ranks)[size_t(all.rank())])};
 }

@@ -33,15 +33,15 @@ struct GpuConflict {
 };
 std::optional<GpuConflict> find_gpu_conflict(std::span<const RankGpus> ranks);
 
-// Why not every rank can have a GPU to itself, "" where it can; and whether there is any GPU, or a driver too old for
-// one. The same on all ranks. Collective over CPU tensors.
+// Why not every rank can have a GPU to itself that the build has kernels for, "" where it can; and whether there is any
+// GPU, or a driver too old for one. The same on all ranks. Collective over CPU tensors.
 struct GpuLack {
   std::string why;
   bool surprising = false;
 };
 GpuLack find_gpu_lack(Communicator& all, const std::string& host, int local_rank, int local_size);
 
-// This rank's GPU. The same input error on all ranks where one has none to itself. Collective over CPU tensors.
+// This rank's GPU. The same input error on all ranks where one has none that it could use. Collective over CPU tensors.
 Device choose_gpu(Communicator& all, const std::string& host, int local_rank, int local_size);
 
 }  // namespace keel::comm

@@ -15,7 +15,8 @@
 // - Nobody waits for ever. Whenever this thread waits for its GPU (Stream::synchronize, copy to the CPU, kernels that
 //   run too far ahead) or calls poll(), test() or a verb, NCCL is asked for errors, and a verb that has not ended
 //   within the time limit of its start is one. Then everything in flight is aborted and "comm timeout: ..." or "NCCL
-//   failure: ..." thrown, with rank, verb and size.
+//   failure: ..." thrown, with rank, verb and size. Where the abort itself does not end, as NCCL's may when a peer is
+//   gone, what lies on the GPU is left alone, and the process ends without it.
 // - Inputs, outputs and requests must not outlive the communicator; memory may be released once a verb was waited for.
 //
 // CPU tensors, barrier and the values and texts of communicator.h go over MPI as before.

@@ -37,6 +37,7 @@ void check_nccl(ncclResult_t result, const char* call, std::source_location wher
 }
 
 void NcclFamily::look() {
+  require(!gpu_left_running(), "NCCL did not stop after an earlier error; this GPU cannot be waited for any more");
   const NcclOperation* oldest = nullptr;
   for (NcclChannel* channel : channels_) {
     channel->look();
@@ -56,8 +57,13 @@ void NcclFamily::unwind() noexcept {
   if (!std::all_of(channels_.begin(), channels_.end(), ends)) abort_all();
 }
 
-// One group's end may wait for another's to be asked for, so all are asked first. This run ends all the same: what does
-// not come back is left alone.
+bool NcclFamily::at_rest() {
+  const auto works = [](NcclChannel* channel) { return channel->oldest_in_flight() != nullptr; };
+  return !gpu_left_running() && std::ranges::none_of(channels_, works);
+}
+
+// One group's end may wait for another's to be asked for, so all are asked first. What does not come back (a peer or a
+// network that is gone, NVIDIA/nccl#1013) would keep the whole GPU.
 void NcclFamily::abort_all() noexcept {
   broken_ = true;
   std::vector<std::shared_ptr<const std::atomic<bool>>> ended;
@@ -66,6 +72,7 @@ void NcclFamily::abort_all() noexcept {
   const auto has_ended = [](const auto& one) { return one->load(); };
   while (!std::all_of(ended.begin(), ended.end(), has_ended) && seconds_since(begin) < kAborting_seconds)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (!std::all_of(ended.begin(), ended.end(), has_ended)) leave_gpu_running();
 }
 
 void NcclFamily::require_whole() {

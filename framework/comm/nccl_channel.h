@@ -60,6 +60,7 @@ class NcclFamily final : public WaitGuard {
   void look() override;
   // Gives verbs in flight a second to end; then aborts all.
   void unwind() noexcept override;
+  bool at_rest() override;
 
   void enlist(NcclChannel& channel) { channels_.push_back(&channel); }
   void strike(NcclChannel& channel) { std::erase(channels_, &channel); }

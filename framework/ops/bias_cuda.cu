@@ -38,7 +38,7 @@ void add_rows(const Tensor& y, int64_t stride, const ConstTensor& bias) {
 }  // namespace
 
 void add_bias(Tensor y, ConstTensor bias) {
-  add_rows<Added::bias>(y, bias.elements(), bias);
+  add_rows<Added::bias>(y, y.dims() == 2 ? y.stride(0) : bias.elements(), bias);
 }
 
 void add_bias_remainder(Tensor y, ConstTensor bias) {

@@ -152,11 +152,10 @@ struct Gradient {
   CrossEntropyOptions options;
 };
 
-// By one thread; `own` is the row before it is overwritten.
-__device__ RowGradient row_gradient(const float* own, int64_t target, const Gradient& call) {
+__device__ __forceinline__ RowGradient row_gradient(int64_t row, const Gradient& call) {
   const Statistics& of = call.statistics;
   const CrossEntropyOptions& options = call.options;
-  const int64_t row = device::block_index().x;
+  const int64_t target = target_column(call.targets[row], call.logits);
   const double scale = double(*call.factor);
   const double smoothing = double(options.label_smoothing), maximum = double(of.maximum[row]);
   const double sum = double(of.sum_exp[row]), log_sum_exp = maximum + log(sum);
@@ -165,25 +164,30 @@ __device__ RowGradient row_gradient(const float* own, int64_t target, const Grad
   const double inverse_cap = options.softcap > 0 ? 1 / double(options.softcap) : 0;
   double at_target = 0;
   if (target >= 0) {
-    const double logit = double(own[target]), slope = logit * inverse_cap;
+    const double logit = double(call.logits.data[row * call.logits.stride + target]), slope = logit * inverse_cap;
     at_target = (by_softmax * exp(logit - maximum) - even - scale * (1 - smoothing)) * (1 - slope * slope);
   }
   return {float(maximum), float(by_softmax), float(even), float(inverse_cap), float(at_target)};
 }
 
+// A thread each, before any row is overwritten: a block that began with this would wait for one of its threads.
+__global__ void __launch_bounds__(kThreads) row_gradients(RowGradient* out, Gradient call, int64_t rows) {
+  for_elements<1>(rows, [&](int64_t row, auto) {
+    if (call.targets[row] >= 0) out[row] = row_gradient(row, call);
+  });
+}
+
 // d_logits may be the logits: a thread writes the columns that it has read.
 template <class T, int N>
-__global__ void __launch_bounds__(kRowThreads, 2) gradient_rows(T* d_logits, int64_t d_stride, Gradient call) {
+__global__ void __launch_bounds__(kRowThreads, 2)
+    gradient_rows(T* d_logits, int64_t d_stride, Gradient call, const RowGradient* rows) {
   const Logits& logits = call.logits;
   const float* row = own_row(logits);
   T* d_row = d_logits + int64_t(device::block_index().x) * d_stride;
   const int32_t id = call.targets[device::block_index().x];
   const int64_t target = target_column(id, logits), written = id < 0 ? 0 : logits.real;
-  RowGradient* shared = device::shared_memory<RowGradient>();
-  if (device::thread_index().x == 0 && id >= 0) *shared = row_gradient(row, target, call);
-  device::sync_threads();
   if (id >= 0) {
-    const RowGradient gradient = *shared;
+    const RowGradient gradient = rows[device::block_index().x];
     for_columns<N>(0, written, [&]<int W>(int64_t i, Width<W>) {
       float values[W];
       load(values, row + i);
@@ -255,11 +259,17 @@ void cross_entropy_gradient(Tensor d_logits, const CrossEntropyGradient& call) {
   const auto& [logits, statistics, targets, factor, options] = call;
   const Gradient arguments{logits_of(logits, options), statistics_of(statistics), at<int32_t>(targets),
                            at<float>(factor), options};
+  const Device device = d_logits.device();
+  const cudaStream_t stream = keel::cuda::current_stream(device);
+  const int64_t n = d_logits.size(0);
+  if (n == 0) return;
+  auto* rows = reinterpret_cast<RowGradient*>(keel::cuda::workspace(device, n * int64_t(sizeof(RowGradient))));
+  launch(row_gradients, blocks_for(device, n), kThreads, 0, stream, rows, arguments, n);
   const int width = logits_width(d_logits, logits);
   dispatch_device_float(d_logits.dtype(), [&]<class T>() {
     dispatch_width(width, [&]<int N>() {
-      launch(gradient_rows<T, N>, unsigned(d_logits.size(0)), threads_for(d_logits, width), sizeof(RowGradient),
-             keel::cuda::current_stream(d_logits.device()), at<T>(d_logits), d_logits.stride(0), arguments);
+      launch(gradient_rows<T, N>, unsigned(n), threads_for(d_logits, width), 0, stream, at<T>(d_logits),
+             d_logits.stride(0), arguments, rows);
     });
   });
 }

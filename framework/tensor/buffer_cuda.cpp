@@ -5,6 +5,7 @@
 #include "framework/base/text.h"
 #include "framework/tensor/cuda_call.h"
 #include "framework/tensor/stream.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel::cuda {
 
@@ -26,6 +27,7 @@ std::byte* allocate(Device device, int64_t size_bytes) {
 
 // Owners end in destructors, where nothing may be thrown; a failure shows in the next call.
 void release(std::byte* data) {
+  if (WaitGuard::gpu_left_running()) return;
   cudaFree(data);
 }
 
@@ -39,6 +41,7 @@ std::byte* allocate_pinned(Device device, int64_t size_bytes) {
 }
 
 void release_pinned(std::byte* data) {
+  if (WaitGuard::gpu_left_running()) return;
   cudaFreeHost(data);
 }
 

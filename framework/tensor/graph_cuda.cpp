@@ -1,6 +1,7 @@
 #include "framework/tensor/graph_cuda.h"
 
 #include "framework/tensor/cuda_call.h"
+#include "framework/tensor/wait_guard.h"
 
 namespace keel::cuda {
 
@@ -34,6 +35,7 @@ void launch_graph(void* graph, Device device, void* stream) {
 }
 
 void destroy_graph(void* graph) {
+  if (WaitGuard::gpu_left_running()) return;
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
 

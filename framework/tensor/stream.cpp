@@ -54,8 +54,10 @@ const Stream& Stream::current(Device device) {
 
 void Stream::finish(Device device) {
   if (!is_cuda(device)) return;
-  wait_guarded(
-      [&] { return cuda::stream_is_done(device, current(device).native()) && cuda::stream_is_done(device, nullptr); });
+  wait_guarded([&] {
+    return cuda::stream_is_done(device, current(device).native()) && cuda::stream_is_done(device, nullptr) &&
+           WaitGuard::all_at_rest();
+  });
 }
 
 Event::Event(Device device) {

@@ -29,7 +29,8 @@ class Stream {
   // The innermost StreamScope of the calling thread, or the device's default stream.
   static const Stream& current(Device device);
   // Before memory of a GPU is taken or given back, for which CUDA may wait where no guard looks (wait_guard.h): waits
-  // until what was started on the current and on the default stream is done. Nothing where the thread has no guards.
+  // until what was started on the current and on the default stream, and what guards look after elsewhere, is done.
+  // Nothing where the thread has no guards.
   static void finish(Device device);
 
  private:

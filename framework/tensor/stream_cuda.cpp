@@ -47,6 +47,7 @@ void* make_stream(Device device, bool urgent) {
 }
 
 void destroy_stream(void* stream) {
+  if (WaitGuard::gpu_left_running()) return;
   std::erase_if(workspaces(), [&](const Workspace& one) {
     if (one.stream != stream) return false;
     for (std::byte* data : one.data) release(data);

@@ -1,11 +1,14 @@
 #include "framework/tensor/wait_guard.h"
 
+#include <algorithm>
+#include <atomic>
 #include <vector>
 
 namespace keel {
 namespace {
 
 thread_local std::vector<WaitGuard*> guards;
+std::atomic<bool> left_running = false;
 
 }  // namespace
 
@@ -27,6 +30,18 @@ void WaitGuard::look_all() {
 
 void WaitGuard::unwind_all() noexcept {
   for (WaitGuard* guard : guards) guard->unwind();
+}
+
+bool WaitGuard::all_at_rest() {
+  return std::all_of(guards.begin(), guards.end(), [](WaitGuard* guard) { return guard->at_rest(); });
+}
+
+bool WaitGuard::gpu_left_running() {
+  return left_running;
+}
+
+void WaitGuard::leave_gpu_running() noexcept {
+  left_running = true;
 }
 
 }  // namespace keel

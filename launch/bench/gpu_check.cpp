@@ -6,11 +6,10 @@
 #include "framework/base/build_config.h"
 #include "framework/ops/attention/attention_cuda.h"
 #include "framework/ops/matmul/product_rate.h"
-#include "framework/tensor/gpu.h"
+#include "framework/tensor/gpu_architectures.h"
 #include "launch/bench/gpu_passes.h"
 #include "launch/bench/gpu_report.h"
 #include "launch/bench/gpu_training.h"
-#include "launch/common/gpu_architectures.h"
 
 namespace keel {
 namespace {
@@ -74,9 +73,11 @@ void measure(GpuReport& report, const Arguments& arguments, Device device) {
 
 // An input error where there is none, or none that the kernels run on.
 Gpu usable_gpu() {
+  if (const std::string driver = cuda::old_driver(); !driver.empty()) throw input_error("{}", driver);
   if (cuda::gpu_count() == 0) throw input_error("no GPU is visible: is there a driver (nvidia-smi)?");
   const Gpu gpu = cuda::describe_gpu(0);
-  require_kernels_for(gpu, KEEL_CUDA_COMPILER);
+  if (const std::string missing = missing_kernels(gpu, KEEL_CUDA_COMPILER); !missing.empty())
+    throw input_error("{}", missing);
   return gpu;
 }
 

@@ -68,14 +68,16 @@ struct Sizes {
   int64_t T, H, G, d;
 };
 
-void time_qk_norm(const Timer& timer, Device device, const Sizes& sizes) {
+// `shared`: all heads of a side have one gain, as in Qwen3.
+void time_qk_norm(const Timer& timer, Device device, const Sizes& sizes, bool shared) {
   const auto [T, H, G, d] = sizes;
   auto half = [&](const Shape& shape) { return filled(shape, DType::bf16, 0.5f, device); };
   const OwnedTensor qkv = half({T, (H + 2 * G) * d}), d_qkv = half({T, (H + 2 * G) * d}), q = half({T, H, d}),
                     k = half({T, G, d});
   ops::fill_normal(qkv, 1);
-  const OwnedTensor gain_q = filled({H, d}, DType::f32, 1, device), gain_k = filled({G, d}, DType::f32, 1, device);
-  const OwnedTensor d_gain_q({H, d}, DType::f32, device), d_gain_k({G, d}, DType::f32, device);
+  const Shape of_q = shared ? Shape{d} : Shape{H, d}, of_k = shared ? Shape{d} : Shape{G, d};
+  const OwnedTensor gain_q = filled(of_q, DType::f32, 1, device), gain_k = filled(of_k, DType::f32, 1, device);
+  const OwnedTensor d_gain_q(of_q, DType::f32, device), d_gain_k(of_k, DType::f32, device);
   std::vector<int32_t> places;
   for (int64_t t = 0; t < T; ++t) places.push_back(int32_t(t));
   const OwnedTensor rope({T, d}, DType::f32, device), positions = of_ids(places, {T}, device);
@@ -83,9 +85,10 @@ void time_qk_norm(const Timer& timer, Device device, const Sizes& sizes) {
   const ops::QkNormRopeOptions options{.heads = H, .kv_heads = G, .head_dim = d, .rotated = d};
   const ops::QkNormRopeInputs in{qkv, gain_q, gain_k, rope, positions};
   const double elements = double(T * (H + G) * d);
-  timer.time({.name = "qk_norm_rope forward", .bytes = 4 * elements, .target_seconds = 52e-6},
+  const std::string name = shared ? "qk_norm_rope of shared gains" : "qk_norm_rope";
+  timer.time({.name = name + " forward", .bytes = 4 * elements, .target_seconds = 52e-6},
              [&] { ops::qk_norm_rope_forward(q, k, in, {}, options); });
-  timer.time({.name = "qk_norm_rope backward", .bytes = 6 * elements, .target_seconds = 87e-6}, [&] {
+  timer.time({.name = name + " backward", .bytes = 6 * elements, .target_seconds = 87e-6}, [&] {
     ops::qk_norm_rope_backward({d_qkv, d_gain_q, d_gain_k}, {q, k, in, {}, options}, {});
   });
 }
@@ -205,7 +208,7 @@ std::vector<Passes> pass_groups(Device device, bool small, const std::function<v
       {"copy", [=] { time_copy(timer, device, small ? 4096 : int64_t(1) << 28); }},
       {"qk_norm_rope",
        [=] {
-         time_qk_norm(timer, device, {T, H, G, d});
+         for (bool shared : {false, true}) time_qk_norm(timer, device, {T, H, G, d}, shared);
        }},
       {"attention",
        [=] {

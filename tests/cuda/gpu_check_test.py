@@ -6,8 +6,10 @@ In the place of the device tests stand programs that pass, skip, fail with a sen
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 
 REPORT = """#!/usr/bin/env python3
@@ -50,7 +52,7 @@ def check(script, program, tests, *arguments, environment=()):
         return run.returncode, run.stdout + run.stderr, json.loads(report.read_text()) if report.exists() else {}, logs
 
 
-def check_bundle(script, compiler_needs_glibc, program):
+def check_bundle(script, compiler_needs_glibc, program, environment=()):
     """The same of a bundle whose compiler's libraries want that C library; `program` is its gpu_check's text."""
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "bin").mkdir()
@@ -59,7 +61,8 @@ def check_bundle(script, compiler_needs_glibc, program):
                            ("needs", f"needs_glibc=2.34\ncompiler_needs_glibc={compiler_needs_glibc}\n")):
             pathlib.Path(folder, file).write_text(text)
             pathlib.Path(folder, file).chmod(0o755)
-        run = subprocess.run([f"{folder}/gpu-check.sh"], cwd=folder, capture_output=True, text=True, check=False)
+        run = subprocess.run([f"{folder}/gpu-check.sh"], cwd=folder, capture_output=True, text=True, check=False,
+                             env={**os.environ, **dict(environment)})
         return run.returncode, run.stdout + run.stderr
 
 
@@ -84,6 +87,16 @@ def check_endings(script):
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         require(run.returncode == 1 and "before " + str(report) + " was written" in run.stderr and not report.exists(),
                 "a report of an earlier start", run.returncode, run.stderr)
+        # All in one file, also where it ends badly.
+        packed = pathlib.Path(folder, "results.tgz")
+        for text, files in (("kill -SEGV $$", {"report-logs/test_ops_a.log"}),
+                            (f"echo '{{}}' >{report}", {"report-logs/test_ops_a.log", "report.json"})):
+            dies.write_text(f"#!/bin/sh\n[ $1 = --help ] || [ $1 = --look ] || {text}\n")
+            run = subprocess.run([*command, "--results", packed], capture_output=True, text=True, check=False)
+            names = set(tarfile.open(packed).getnames())
+            require(run.returncode == (0 if "report.json" in files else 1) and files <= names and
+                    ("report.json" in names) == ("report.json" in files), "one file of results", run, names)
+            packed.unlink()
 
 
 def require(condition, what, *shown):
@@ -118,7 +131,8 @@ def main(script, program):
     compared = report["beside_the_cpu"]
     require(sorted(compared) == ["gradient_norm", "loss", "update_norm"] and len(compared["loss"]) == 5,
             "the CPU was not compared with", compared)
-    require(len(report["passes"]) > 15, "passes are missing", report["passes"])
+    require(len(report["passes"]) > 15 and "qk_norm_rope of shared gains backward" in report["passes"],
+            "passes are missing", report["passes"])
 
     # What comes too late is left out and named.
     code, output, report, _ = check(script, program, {"late": passing}, "--deadline", "0")
@@ -134,6 +148,13 @@ def main(script, program):
 
     code, output, report, _ = check(script, program, {"good": passing}, environment=[("KEEL_CUDA_HOST_DEVICES", "0")])
     require(code == 2 and "no GPU is visible" in output and not report, "without a GPU", code, output)
+    code, output, report, _ = check(script, program, {"good": passing},
+                                    environment=[("KEEL_CUDA_HOST_DRIVER", "12020")])
+    require(code == 2 and "the driver is made for CUDA 12.2" in output and "is visible" not in output and not report,
+            "an old driver", code, output)
+    code, output, report, _ = check(script, program, {"good": passing},
+                                    environment=[("KEEL_CUDA_HOST_CAPABILITY", "75")])
+    require(code == 2 and "kernels for 80 only" in output and not report, "a GPU without kernels", code, output)
     check_endings(script)
 
     # A bundle takes its own libstdc++ where the host's C library is new enough, and says where it cannot start.
@@ -145,6 +166,21 @@ def main(script, program):
     code, output = check_bundle(script, "2.2", "#!/bin/sh\necho 'version GLIBC_2.36 not found' >&2; exit 1\n")
     require(code == 2 and "GLIBC_2.36 not found" in output and "does not start here" in output,
             "a bundle that is too new", output)
+
+    # CUDA's libraries, as toolkits and pip lay them out.
+    with tempfile.TemporaryDirectory() as folder:
+        pip, toolkit = pathlib.Path(folder, "pip"), pathlib.Path(folder, "toolkit")
+        pathlib.Path(pip, "nvidia/cu13/lib").mkdir(parents=True)
+        pathlib.Path(toolkit, "bin").mkdir(parents=True)
+        nvcc = pathlib.Path(toolkit, "bin/nvcc")
+        nvcc.write_text("#!/bin/sh\n")
+        nvcc.chmod(0o755)
+        environment = [("PYTHONPATH", str(pip)), ("PATH", f"{nvcc.parent}:{os.environ['PATH']}"),
+                       ("CUDA_HOME", "/home/cuda")]
+        for text in (shows, "#!/bin/sh\necho 'libcublasLt.so.13: cannot open' >&2; exit 1\n"):
+            code, output = check_bundle(script, "2.2", text, environment)
+            for place in (f"{pip}/nvidia/cu13/lib", f"{toolkit}/lib64", "/home/cuda/lib", "/home/cuda/lib64"):
+                require(code == 2 and re.search(place + r"[:\s]", output), f"{place} is not looked into", output)
 
 
 if __name__ == "__main__":

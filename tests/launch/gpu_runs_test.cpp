@@ -99,9 +99,10 @@ TEST_F(DeviceRuns, GoesBackToACheckpoint) {
 TEST_F(DeviceRuns, AutoSaysWhyItIsTheCpuWhereThereAreGpus) {
   const std::string common = "train device.yaml train.steps=1 name=";
   for (auto [environment, ranks, reason] :
-       {std::tuple("KEEL_CUDA_HOST_DEVICES=1", 2, "device: auto is the CPU here: 2 ranks on host"),
-        {"KEEL_CUDA_HOST_DRIVER=12020", 1, "the driver is made for CUDA 12.2"}}) {
-    const Ended ended = keel(common + std::to_string(ranks), ranks, environment);
+       {std::tuple(std::string("KEEL_CUDA_HOST_DEVICES=1"), 2, "device: auto is the CPU here: 2 ranks on host"),
+        {"KEEL_CUDA_HOST_DRIVER=12020", 1, "the driver is made for CUDA 12.2"},
+        {"KEEL_CUDA_HOST_CAPABILITY=75", 2, "and this build has kernels for 80 only"}}) {
+    const Ended ended = keel(common + environment.substr(0, environment.find('=')), ranks, environment);
     EXPECT_EQ(ended.code, 0) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(reason));
     EXPECT_THAT(ended.output, HasSubstr("on cpu"));
@@ -109,6 +110,12 @@ TEST_F(DeviceRuns, AutoSaysWhyItIsTheCpuWhereThereAreGpus) {
   const Ended none = keel(common + "none", 1, "KEEL_CUDA_HOST_DEVICES=0");
   EXPECT_EQ(none.code, 0) << none.output;
   EXPECT_THAT(none.output, ::testing::Not(HasSubstr("device: auto")));
+}
+
+TEST_F(DeviceRuns, AGpuThatTheBuildHasNoKernelsForIsRefused) {
+  const Ended ended = keel("train device.yaml name=old device=cuda", 2, "KEEL_CUDA_HOST_CAPABILITY=75");
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("build with -DKEEL_CUDA_ARCHITECTURES=75"));
 }
 
 TEST_F(DeviceRuns, EvaluatesAndWrites) {

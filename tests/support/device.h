@@ -39,6 +39,7 @@ class CountedWaits : WaitGuard {
  private:
   void look() override { ++count; }
   void unwind() noexcept override {}
+  bool at_rest() override { return true; }
 };
 
 // Zero-filled, on the device under test.

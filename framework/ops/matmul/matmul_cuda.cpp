@@ -6,13 +6,15 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "framework/ops/bias_cuda.h"
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/tensor/cuda_call.h"
 
 // cuBLASLt's matrices lie by columns, ours by rows: what is c = a b here is c^T = b^T a^T there, with the same bytes
-// and the factors swapped. An algorithm is chosen once per problem and kept.
+// and the factors swapped. An algorithm is chosen once per problem and kept: the first that the library offers and then
+// takes.
 namespace keel::ops::cuda {
 namespace {
 
@@ -26,6 +28,7 @@ void check_cublas(cublasStatus_t status, const char* call,
 
 constexpr uint64_t kMostWorkspaceBytes = 32 << 20;
 constexpr int64_t kBiasOffsetAlignment = 256;
+constexpr int kCandidates = 8;
 
 template <auto destroy>
 struct Destroy {
@@ -85,15 +88,15 @@ Problem problem_of(const Tensor& c, const ConstTensor& a, const ConstTensor& b, 
 struct Plan {
   Operation operation;
   Layout a, b, c;
-  cublasLtMatmulAlgo_t algorithm;
-  int64_t workspace_bytes = 0;
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates;  // the first is in use
 };
 
 Plan make_plan(cublasLtHandle_t handle, const Tensor& c, const ConstTensor& a, const ConstTensor& b,
                const Problem& problem) {
   cublasLtMatmulDesc_t created = nullptr;
   KEEL_CUBLAS(cublasLtMatmulDescCreate(&created, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  Plan plan{Operation(created), layout_of(a), layout_of(b), layout_of(c), {}, 0};
+  Plan plan{Operation(created), layout_of(a), layout_of(b), layout_of(c),
+            std::vector<cublasLtMatmulHeuristicResult_t>(kCandidates)};
   const auto operation_of = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(problem[2]));
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(problem[1]));
@@ -112,14 +115,13 @@ Plan make_plan(cublasLtHandle_t handle, const Tensor& c, const ConstTensor& a, c
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(a.data()));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c.data()));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(c.data()));
-  cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  KEEL_CUBLAS(cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.b.get(), plan.a.get(), plan.c.get(),
-                                             plan.c.get(), preference.get(), 1, &found, &count));
-  require(count == 1, "cuBLASLt has no algorithm for {} {} from {} and {}", name_of(c.dtype()), c.shape(), a.shape(),
-          b.shape());
-  plan.algorithm = found.algo;
-  plan.workspace_bytes = int64_t(found.workspaceSize);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.b.get(), plan.a.get(), plan.c.get(),
+                                     plan.c.get(), preference.get(), kCandidates, plan.candidates.data(), &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");  // there is none
+  plan.candidates.resize(size_t(count));
+  std::erase_if(plan.candidates, [](const auto& one) { return one.state != CUBLAS_STATUS_SUCCESS; });
   return plan;
 }
 
@@ -146,6 +148,70 @@ void clear(const Tensor& c) {
                               keel::cuda::current_stream(c.device())));
 }
 
+struct Call {
+  cublasLtHandle_t handle;
+  Tensor c;
+  ConstTensor a, b, bias;
+  MatmulOptions options;
+
+  // The epilogue takes a bias in c's type, and adds it before it rounds. What bf16 loses of the bias comes after: where
+  // the product cancels the bias, neither rounding is larger than the sum's own.
+  bool converts_bias() const { return bias.defined() && bias.dtype() != c.dtype(); }
+  uint32_t bias_alignment() const {
+    if (!bias.defined()) return 0;
+    return converts_bias() ? uint32_t(kBiasOffsetAlignment) : alignment_of(bias.data());
+  }
+  // All that may keep the library from taking it.
+  std::string text() const {
+    const auto matrix = [](const ConstTensor& one, bool transposed) {
+      return fmt::format("{} {}{} (rows {} elements apart, aligned to {} bytes)", name_of(one.dtype()), one.shape(),
+                         transposed ? " transposed" : "", one.stride(0), alignment_of(one.data()));
+    };
+    return fmt::format("{} from {} and {}{}", matrix(c, false), matrix(a, options.transpose_a),
+                       matrix(b, options.transpose_b), bias.defined() ? " and a bias" : "");
+  }
+};
+
+cublasStatus_t start(const Plan& plan, const cublasLtMatmulHeuristicResult_t& candidate, const Call& call) {
+  const Device device = call.c.device();
+  const cudaStream_t stream = keel::cuda::current_stream(device);
+  const auto workspace_bytes = int64_t(candidate.workspaceSize);
+  const int64_t bias_bytes = call.converts_bias() ? call.c.size(1) * bytes_of(call.c.dtype()) : 0;
+  const int64_t bias_offset =
+      (workspace_bytes + kBiasOffsetAlignment - 1) / kBiasOffsetAlignment * kBiasOffsetAlignment;
+  std::byte* workspace =
+      bias_offset + bias_bytes > 0 ? keel::cuda::workspace(device, bias_offset + bias_bytes) : nullptr;
+  const void* bias_data = call.bias.data();
+  if (call.converts_bias()) {
+    const Tensor converted(workspace + bias_offset, call.bias.shape(), call.c.dtype(), device);
+    convert(converted, call.bias);
+    bias_data = converted.data();
+  }
+  if (call.bias.defined()) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_data);
+  keel::cuda::limit_run_ahead(stream);
+  const float one = 1, beta = call.options.accumulate ? 1 : 0;
+  return cublasLtMatmul(call.handle, plan.operation.get(), &one, call.b.data(), plan.b.get(), call.a.data(),
+                        plan.a.get(), &beta, call.c.data(), plan.c.get(), call.c.data(), plan.c.get(), &candidate.algo,
+                        workspace, size_t(workspace_bytes), stream);
+}
+
+// Whether nothing was started, and another candidate may be taken. An invalid value is a mistake of ours.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+// False where the library takes no candidate. Those that it refuses are forgotten, so that what a graph records later
+// (tensor/graph.h) is started at once.
+bool start(Plan& plan, const Call& call) {
+  while (!plan.candidates.empty()) {
+    const cublasStatus_t status = start(plan, plan.candidates.front(), call);
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
+    require(is_refusal(status), "cublasLtMatmul: {}: {}", cublasLtGetStatusString(status), call.text());
+    plan.candidates.erase(plan.candidates.begin());
+  }
+  return false;
+}
+
 }  // namespace
 
 void product(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options, ConstTensor bias) {
@@ -155,35 +221,15 @@ void product(Tensor c, ConstTensor a, ConstTensor b, MatmulOptions options, Cons
     return options.accumulate ? void() : clear(c);
   }
   thread_local Library library;
-  const Device device = c.device();
-  const cudaStream_t stream = keel::cuda::current_stream(device);
-  const cublasLtHandle_t handle = library.handle(device);
-  // The epilogue takes a bias in c's type, and adds it before it rounds. What bf16 loses of the bias comes after: where
-  // the product cancels the bias, neither rounding is larger than the sum's own.
-  const bool convert_bias = bias.defined() && bias.dtype() != c.dtype();
-  const uint32_t bias_alignment = convert_bias ? kBiasOffsetAlignment : bias.defined() ? alignment_of(bias.data()) : 0;
-  const Problem problem = problem_of(c, a, b, options, bias_alignment);
+  const Call call{library.handle(c.device()), c, a, b, bias, options};
+  const Problem problem = problem_of(c, a, b, options, call.bias_alignment());
   auto found = library.plans.find(problem);
-  if (found == library.plans.end()) found = library.plans.emplace(problem, make_plan(handle, c, a, b, problem)).first;
-  const Plan& plan = found->second;
-  const int64_t bias_bytes = convert_bias ? c.size(1) * bytes_of(c.dtype()) : 0;
-  const int64_t bias_offset =
-      (plan.workspace_bytes + kBiasOffsetAlignment - 1) / kBiasOffsetAlignment * kBiasOffsetAlignment;
-  std::byte* workspace =
-      bias_offset + bias_bytes > 0 ? keel::cuda::workspace(device, bias_offset + bias_bytes) : nullptr;
-  const void* bias_data = bias.data();
-  if (convert_bias) {
-    const Tensor converted(workspace + bias_offset, bias.shape(), c.dtype(), device);
-    convert(converted, bias);
-    bias_data = converted.data();
-  }
-  if (bias.defined()) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_data);
-  keel::cuda::limit_run_ahead(stream);
-  const float one = 1, beta = options.accumulate ? 1 : 0;
-  KEEL_CUBLAS(cublasLtMatmul(handle, plan.operation.get(), &one, b.data(), plan.b.get(), a.data(), plan.a.get(), &beta,
-                             c.data(), plan.c.get(), c.data(), plan.c.get(), &plan.algorithm, workspace,
-                             size_t(plan.workspace_bytes), stream));
-  if (convert_bias) add_bias_remainder(c, bias);
+  if (found == library.plans.end())
+    found = library.plans.emplace(problem, make_plan(call.handle, c, a, b, problem)).first;
+  if (start(found->second, call)) return call.converts_bias() ? add_bias_remainder(c, bias) : void();
+  if (!bias.defined()) throw Error(ErrorKind::internal, "cuBLASLt has no algorithm for " + call.text());
+  product(c, a, b, options, {});
+  add_bias(c, bias);  // one rounding more
 }
 
 }  // namespace keel::ops::cuda

@@ -21,9 +21,23 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   const int warps = int(device::block_size().x) / device::kWarp;
   const int column = int(device::block_index().x) * device::kWarp + lane;
   double own = 0;
-  if (column < of.columns)
-    for (int64_t row = warp; row < blocks * of.rows; row += warps)
-      own += double(of.partial[row / of.rows * block_stride + row % of.rows * of.row_stride + column]);
+  if (column < of.columns) {
+    // The place of a row follows from the one before: divisions would keep the loads from running ahead.
+    const int step = warps % of.rows;
+    const int64_t ahead = warps / of.rows * block_stride + int64_t(step) * of.row_stride;
+    const int64_t to_next_block = block_stride - int64_t(of.rows) * of.row_stride;
+    int row = warp % of.rows;
+    int64_t at = warp / of.rows * block_stride + int64_t(row) * of.row_stride + column;
+#pragma unroll 8
+    for (int64_t i = warp; i < blocks * of.rows; i += warps) {
+      own += double(of.partial[at]);
+      row += step;
+      at += ahead;
+      if (row < of.rows) continue;
+      row -= of.rows;
+      at += to_next_block;
+    }
+  }
   double* shared = device::shared_memory<double>();
   shared[warp * device::kWarp + lane] = own;
   device::sync_threads();

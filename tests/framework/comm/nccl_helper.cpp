@@ -6,9 +6,11 @@
 #include "framework/comm/gpu_choice.h"
 #include "framework/comm/world.h"
 #include "framework/ops/elementwise.h"
+#include "framework/ops/matmul/matmul.h"
 #include "framework/tensor/buffer.h"
 #include "framework/tensor/copy.h"
 #include "tests/support/cuda_host/nccl_faults.h"
+#include "tests/support/cuda_host/settings.h"
 
 namespace keel::comm {
 namespace {
@@ -40,6 +42,12 @@ int fine(World& world) {
   return 0;
 }
 
+int loading(World& world) {
+  world.use_gpu();
+  std::printf("kernels are loaded %s\n", cuda_host::module_loading().c_str());
+  return 0;
+}
+
 // The others find out as they wait for the copy to the host.
 int late(World& world) {
   const Device device = world.use_gpu();
@@ -66,6 +74,36 @@ int late_while_launching(World& world) {
   const OwnedTensor x({1}, DType::f32, device);
   world.all().all_reduce(x);
   for (;;) ops::fill(x, 1);
+}
+
+// The others take memory while a sum is in flight, for which CUDA may wait where nobody looks.
+int late_while_allocating(World& world) {
+  const Device device = world.use_gpu();
+  world.all().set_time_limit(0.5);
+  sleep_on_last_rank(world);
+  const OwnedTensor x({1}, DType::f32, device);
+  const Request request = world.all().start_all_reduce(x, x);
+  const Buffer buffer(device, 64);
+  std::printf("keel: memory was taken under a sum\n");
+  return 0;
+}
+
+int late_and_not_to_be_stopped(World& world) {
+  cuda_host::hang_nccl_aborts();
+  return late(world);
+}
+
+// All wait for a message that nobody sends, come to one end, and leave by the ends of all libraries.
+int all_late_and_not_to_be_stopped(World& world) {
+  cuda_host::hang_nccl_aborts();
+  const Device device = world.use_gpu();
+  const OwnedTensor x({8, 8}, DType::f32, device), y({8, 8}, DType::f32, device);
+  ops::matmul(y, x, x);
+  Stream::current(device).synchronize();
+  world.all().set_time_limit(0.5);
+  world.all().recv(x, 1 - world.rank());
+  Stream::current(device).synchronize();
+  return 0;
 }
 
 int late_at_start(World& world) {
@@ -119,6 +157,11 @@ int fails_with_work_in_flight(World& world) {
   return 0;
 }
 
+int fails_with_work_not_to_be_stopped(World& world) {
+  cuda_host::hang_nccl_aborts();
+  return fails_with_work_in_flight(world);
+}
+
 int tensor_elsewhere(World& world) {
   const Device device = world.use_gpu();
   const OwnedTensor x({1}, DType::f32, Device{DeviceKind::cuda, device.index + 1});
@@ -129,14 +172,19 @@ int tensor_elsewhere(World& world) {
 using Case = std::function<int(World&)>;
 
 const std::map<std::string, Case> kCases = {{"fine", fine},
+                                            {"loading", loading},
                                             {"late", late},
                                             {"late_while_polling", late_while_polling},
                                             {"late_while_launching", late_while_launching},
+                                            {"late_while_allocating", late_while_allocating},
+                                            {"late_and_not_to_be_stopped", late_and_not_to_be_stopped},
+                                            {"all_late_and_not_to_be_stopped", all_late_and_not_to_be_stopped},
                                             {"late_at_start", late_at_start},
                                             {"aborted", aborted_group_stays_aborted},
                                             {"network", network_fails},
                                             {"other_counts", other_counts},
                                             {"in_flight", fails_with_work_in_flight},
+                                            {"in_flight_not_to_be_stopped", fails_with_work_not_to_be_stopped},
                                             {"elsewhere", tensor_elsewhere}};
 
 }  // namespace

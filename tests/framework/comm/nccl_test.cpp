@@ -14,6 +14,7 @@ using ::testing::ElementsAre;
 using testing::Ended;
 using testing::errors_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
@@ -33,6 +34,13 @@ TEST(GpuStart, EachRankTakesItsOwnGpu) {  // CASES R62
               UnorderedElementsAre("rank 0 on cuda:0", "rank 1 on cuda:1", "rank 2 on cuda:2"));
   EXPECT_THAT(run_ranks(2, "fine", "CUDA_VISIBLE_DEVICES=5,2").lines,
               UnorderedElementsAre("rank 0 on cuda:0", "rank 1 on cuda:1"));
+}
+
+// A first launch that loads its kernel may wait for the whole GPU, where no time limit holds.
+TEST(GpuStart, RanksThatWaitForEachOtherLoadTheirKernelsFirst) {
+  EXPECT_THAT(run_ranks(1, "loading").lines, ElementsAre("kernels are loaded "));
+  EXPECT_THAT(run_ranks(2, "loading").lines, ElementsAre("kernels are loaded EAGER", "kernels are loaded EAGER"));
+  EXPECT_THAT(run_ranks(2, "loading", "CUDA_MODULE_LOADING=LAZY").lines, Contains("kernels are loaded LAZY"));
 }
 
 TEST(GpuStart, ALauncherMayLeaveEachRankOneGpu) {
@@ -82,6 +90,26 @@ TEST(GpuFailure, ALateRankIsATimeout) {
         << name;
     EXPECT_LT(run.seconds, kSoon_seconds) << name;
   }
+}
+
+// A cudaFree or cudaMalloc would wait for a GPU that an abort does not stop, and the run would never end (CASES R60).
+TEST(GpuFailure, AnAbortThatDoesNotEndIsNotWaitedFor) {
+  Ended run = run_ranks(3, "late_and_not_to_be_stopped");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(errors_of(run), ElementsAre(HasSubstr("comm timeout: rank 0 of 3 in group 'all'")));
+  run = run_ranks(2, "all_late_and_not_to_be_stopped");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(errors_of(run), ElementsAre(HasSubstr("comm timeout: rank 0 of 2 in group 'all', recv")));
+  run = run_ranks(2, "in_flight_not_to_be_stopped");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.ours, ElementsAre("keel: error: with work in flight"));
+}
+
+TEST(GpuFailure, MemoryIsNotTakenUnderAVerbThatDoesNotEnd) {
+  const Ended run = run_ranks(3, "late_while_allocating");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(errors_of(run), ElementsAre(HasSubstr("comm timeout: rank 0 of 3 in group 'all'")));
+  EXPECT_THAT(run.ours, Not(Contains(HasSubstr("memory was taken"))));
 }
 
 // A rank that hangs before its GPU is there: the others are between two communicators then.

@@ -5,7 +5,9 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/cuda_host/memory.h"
@@ -44,11 +46,20 @@ const Operation* as_operation(cublasLtMatmulDesc_t operation) {
 // What cublasLtMatmulAlgo_t holds here.
 struct Algorithm {
   uint64_t problem;
+  uint32_t number;  // among those that the heuristic offers
   uint32_t alignments[4];
   uint32_t workspace_bytes;
   uint32_t bias_alignment;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+
+constexpr int kOffered = 3;
+
+// What a test wants refused (README.md).
+bool refuses(std::string_view what) {
+  const char* wanted = std::getenv("KEEL_CUDA_HOST_REFUSES");
+  return wanted && wanted == what;
+}
 
 int64_t width_of(cudaDataType type) {
   return type == CUDA_R_16BF ? 2 : 4;
@@ -166,6 +177,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  drain_all();  // as the real one waits for the device
   delete reinterpret_cast<char*>(handle);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -245,15 +257,20 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const cublasStatus_t status = check(call);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const auto* wanted = static_cast<const Preference*>(preference);
-  // Long sums are split and want a workspace; an odd size, so that nobody rounds it.
-  const uint64_t workspace_bytes = call.inner() >= 100 ? std::min<uint64_t>(wanted->workspace_bytes, 1000) : 0;
-  Algorithm algorithm{call.number(), {}, uint32_t(workspace_bytes), alignment_of(call.operation->bias)};
-  std::copy_n(wanted->alignments, 4, algorithm.alignments);
-  *results = {};
-  std::memcpy(&results->algo, &algorithm, sizeof algorithm);
-  results->workspaceSize = workspace_bytes;
-  results->state = CUBLAS_STATUS_SUCCESS;
-  *count = 1;
+  const bool biased = call.operation->epilogue == CUBLASLT_EPILOGUE_BIAS;
+  if (refuses("products") || (biased && refuses("biases"))) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *count = std::min(requested, kOffered);
+  for (int i = 0; i < *count; ++i) {
+    // Long sums are split and want a workspace; an odd size, so that nobody rounds it.
+    const uint64_t workspace_bytes =
+        call.inner() >= 100 ? std::min<uint64_t>(wanted->workspace_bytes, 1000 + 8 * uint64_t(i)) : 0;
+    Algorithm algorithm{call.number(), uint32_t(i), {}, uint32_t(workspace_bytes), alignment_of(call.operation->bias)};
+    std::copy_n(wanted->alignments, 4, algorithm.alignments);
+    results[i] = {};
+    std::memcpy(&results[i].algo, &algorithm, sizeof algorithm);
+    results[i].workspaceSize = workspace_bytes;
+    results[i].state = i == 0 && refuses("states") ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -270,6 +287,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   Algorithm algorithm;
   std::memcpy(&algorithm, algo, sizeof algorithm);
   if (algorithm.problem != call.number()) return CUBLAS_STATUS_INVALID_VALUE;
+  if (algorithm.number == 0 && refuses("states")) return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (algorithm.number + 1 < kOffered && refuses("calls")) return CUBLAS_STATUS_NOT_SUPPORTED;
   const void* addresses[] = {a, b, c, d};
   const Layout* layouts[] = {call.a, call.b, call.c, call.d};
   for (int i = 0; i < 4; ++i)
@@ -281,6 +300,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   if (c == d && call.c->stride != call.d->stride) return CUBLAS_STATUS_INVALID_VALUE;
   const bool biased = call.operation->epilogue == CUBLASLT_EPILOGUE_BIAS;
   if (!biased && call.operation->epilogue != CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (biased && refuses("bias calls")) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (biased && (!call.operation->bias || !is_aligned(call.operation->bias, algorithm.bias_alignment)))
     return CUBLAS_STATUS_INVALID_VALUE;
   const Pointers pointers{

@@ -90,6 +90,15 @@ int driver_version() {
   return int(from_environment("KEEL_CUDA_HOST_DRIVER", CUDART_VERSION));
 }
 
+int compute_capability() {
+  return int(from_environment("KEEL_CUDA_HOST_CAPABILITY", 90));
+}
+
+const std::string& module_loading() {
+  static const std::string first = std::getenv("CUDA_MODULE_LOADING") ? std::getenv("CUDA_MODULE_LOADING") : "";
+  return first;
+}
+
 int physical_device(int visible) {
   return visible_devices()[size_t(visible)];
 }

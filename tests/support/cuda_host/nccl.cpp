@@ -24,6 +24,7 @@ namespace {
 using State = ncclComm::State;
 
 auto& communicators = *new std::vector<ncclComm*>;
+std::atomic<bool> aborts_hang = false;
 thread_local std::string last_error;
 thread_local int group_depth = 0;
 thread_local ncclResult_t group_error = ncclSuccess;
@@ -34,9 +35,21 @@ ncclResult_t refuse(ncclResult_t result, const std::string& sentence) {
   return result;
 }
 
+// MPI's end begins with that of the attributes of MPI_COMM_SELF.
+void stop_exchanges_when_mpi_ends() {
+  int key = 0;
+  const auto end = [](MPI_Comm, int, void*, void*) {
+    stop_exchanges();
+    return int(MPI_SUCCESS);
+  };
+  MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, end, &key, nullptr);
+  MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
+}
+
 // Other ranks wait for this one's device, not for its host.
 void help_other_ranks() {
   static const bool started = [] {
+    stop_exchanges_when_mpi_ends();
     std::thread([] {
       for (;;) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -232,6 +245,10 @@ void fail_nccl(ncclResult_t error) {
     if (comm->state == State::ready) comm->async = error;
 }
 
+void hang_nccl_aborts() {
+  aborts_hang = true;
+}
+
 }  // namespace keel::cuda_host
 
 using namespace keel::cuda_host;
@@ -328,6 +345,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  while (aborts_hang) std::this_thread::sleep_for(std::chrono::seconds(1));
   const ncclResult_t result = check_state(comm, true);
   if (result == ncclSuccess) comm->state = State::aborted;
   return result;

@@ -143,6 +143,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  module_loading();
   if (driver_version() < CUDART_VERSION) return with_error(cudaErrorInsufficientDriver);
   *count = device_count();
   return *count > 0 ? cudaSuccess : with_error(cudaErrorNoDevice);
@@ -177,10 +178,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = int(most_shared_bytes() + kReservedSharedBytes);
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
+      *value = compute_capability() / 10;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
+      *value = compute_capability() % 10;
       return cudaSuccess;
     default:
       return with_error(cudaErrorInvalidValue);
@@ -208,7 +209,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memcpy(properties->uuid.bytes, "keel-cuda-host", 14);
   properties->uuid.bytes[15] = char(physical);
   properties->pciBusID = physical + 1;
-  properties->major = 9;
+  properties->major = compute_capability() / 10;
+  properties->minor = compute_capability() % 10;
   properties->totalGlobalMem = kDeviceBytes;
   properties->multiProcessorCount = kMultiprocessors;
   properties->maxThreadsPerBlock = int(kMostThreads);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace keel::cuda_host {
 
@@ -16,5 +17,9 @@ size_t most_shared_bytes();
 int physical_device(int visible);
 // The newest CUDA that the driver knows, as the runtime writes versions.
 int driver_version();
+// Ten times the major number and the minor one.
+int compute_capability();
+// What CUDA_MODULE_LOADING said when the runtime was first asked for devices, as the real one reads it: once.
+const std::string& module_loading();
 
 }  // namespace keel::cuda_host

@@ -30,10 +30,11 @@ auto& events = *new std::map<CUevent_st*, std::unique_ptr<CUevent_st>>;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int device_now = 0;
 thread_local int insides = 0;
+bool exchanges_stopped = false;
 
 // One turn of the stream's next piece of work; false when it waits for something else.
 bool advance(CUstream_st& stream) {
-  if (stream.work.empty()) return false;
+  if (stream.work.empty() || (exchanges_stopped && stream.work.front().exchanges)) return false;
   const Inside inside;
   if (broken() == cudaSuccess && !stream.work.front().turn()) return false;
   stream.work.pop_front();
@@ -161,6 +162,11 @@ void advance_exchanges(std::chrono::milliseconds patience) {
   for (auto& [handle, stream] : streams)
     while (std::any_of(stream->work.begin(), stream->work.end(), waits) && advance(*stream)) {
     }
+}
+
+void stop_exchanges() {
+  Lock lock(mutex);
+  exchanges_stopped = true;
 }
 
 int device_of_stream(cudaStream_t stream) {

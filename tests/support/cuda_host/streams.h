@@ -35,6 +35,8 @@ cudaError_t drain_all();
 // Runs what was started up to every exchange that is older than `patience`, as far as that goes now. A device does not
 // need its host for that, and other processes wait for it.
 void advance_exchanges(std::chrono::milliseconds patience);
+// What exchanges with other processes stays where it is from here on.
+void stop_exchanges();
 
 // -1 for an unknown one.
 int device_of_stream(cudaStream_t stream);

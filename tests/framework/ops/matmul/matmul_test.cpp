@@ -128,6 +128,28 @@ TEST(LinearForward, BiasThatTheProductCancels) {
   EXPECT_TRUE(fails(near_by_norm(y.view, late, kOneOpBf16)));
 }
 
+// What the library offers first, it may not take: the next is tried, and a bias it has no algorithm for comes after.
+TEST_P(EveryType, AlgorithmsThatAreRefusedAreReplaced) {
+  if (!on_stand_in()) GTEST_SKIP() << "a real library does what it does";
+  LinearSizes s{30, 21, 121};
+  for (const char* refused : {"states", "calls", "biases", "bias calls"}) {
+    SCOPED_TRACE(refused);
+    ++s.n;  // a problem of its own
+    Strided x(s.n, s.inputs, dtype(), 1), w(s.outputs, s.inputs, dtype(), 2), y(s.n, s.outputs, dtype(), 3);
+    DeviceTensor bias = random_tensor({s.outputs}, DType::f32, 4);
+    PackedWeight packed;
+    packed.refresh(w.view);
+    setenv("KEEL_CUDA_HOST_REFUSES", refused, 1);
+    for (int call = 0; call < 2; ++call) {
+      linear_forward(y.view, x.view, packed, bias);
+      const Values expected = reference::linear_forward(to_doubles(x.view), to_doubles(w.view), to_doubles(bias), s);
+      EXPECT_TRUE(near_by_norm(y.view, expected, tolerance()));
+      EXPECT_TRUE(y.margin_is_untouched());
+    }
+    unsetenv("KEEL_CUDA_HOST_REFUSES");
+  }
+}
+
 TEST_P(EveryType, LinearBackwardInputEqualsReference) {
   for (LinearSizes s : shapes()) {
     SCOPED_TRACE(text(s, dtype()));
@@ -359,6 +381,17 @@ TEST(ProductBackend, SlowBf16IsLeftAloneUnlessAskedFor) {
   setenv("DNNL_MAX_CPU_ISA", "AVX512_CORE_BF16", 1);
   EXPECT_FALSE(says_slower());
   asked_for ? setenv("DNNL_MAX_CPU_ISA", before.c_str(), 1) : unsetenv("DNNL_MAX_CPU_ISA");
+}
+
+TEST(Matmul, ARefusedProductIsNamedWithAllThatMayBeTheReason) {
+  if (!on_stand_in()) GTEST_SKIP() << "a real library does what it does";
+  const DeviceTensor a({17, 40}, DType::bf16), b({19, 40}, DType::bf16), c({17, 19}, DType::f32);
+  setenv("KEEL_CUDA_HOST_REFUSES", "products", 1);
+  EXPECT_THAT(message_of([&] { matmul(c, a, b, {.transpose_b = true}); }),
+              ::testing::AllOf(::testing::HasSubstr(
+                                   "cuBLASLt has no algorithm for fp32 [17, 19] (rows 19 elements apart, aligned to "),
+                               ::testing::HasSubstr("bf16 [19, 40] transposed (rows 40 elements apart")));
+  unsetenv("KEEL_CUDA_HOST_REFUSES");
 }
 
 }  // namespace

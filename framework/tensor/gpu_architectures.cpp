@@ -1,11 +1,9 @@
-#include "launch/common/gpu_architectures.h"
+#include "framework/tensor/gpu_architectures.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
 #include <sstream>
-
-#include "framework/base/error.h"
 
 namespace keel {
 namespace {
@@ -20,18 +18,19 @@ bool runs_on(const std::string& architecture, int capability) {
 
 }  // namespace
 
-void require_kernels_for(const Gpu& gpu, const std::string& compiler) {
+std::string missing_kernels(const Gpu& gpu, const std::string& compiler) {
   const size_t list = compiler.find(" for ");
-  if (list == std::string::npos) return;  // the stand-in, which runs anywhere
+  if (list == std::string::npos) return {};  // no list: a build without CUDA
   const std::string architectures = compiler.substr(list + 5);
   const int capability = 10 * gpu.capability_major + gpu.capability_minor;
   std::istringstream words(architectures);
   for (std::string one; std::getline(words, one, ';');)
-    if (runs_on(one, capability)) return;
-  throw input_error(
-      "{} has compute capability {}.{}, and this build has kernels for {} only: make it for that GPU, with "
-      "launch/gpu-bundle.sh {}{} or -DKEEL_CUDA_ARCHITECTURES",
-      gpu.name, gpu.capability_major, gpu.capability_minor, architectures, capability, capability == 90 ? "a" : "");
+    if (runs_on(one, capability)) return {};
+  const std::string wanted = fmt::format("{}{}", capability, capability == 90 ? "a" : "");
+  return fmt::format(
+      "{} has compute capability {}.{}, and this build has kernels for {} only: build with "
+      "-DKEEL_CUDA_ARCHITECTURES={}, a bundle with launch/gpu-bundle.sh {}",
+      gpu.name, gpu.capability_major, gpu.capability_minor, architectures, wanted, wanted);
 }
 
 }  // namespace keel
