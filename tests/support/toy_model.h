@@ -8,6 +8,7 @@ namespace keel::testing {
 class ToyModel : public nn::Model {
  public:
   nn::ParameterSet& parameters() override { return parameters_; }
+  const nn::ParameterSet& parameters() const override { return parameters_; }
   void evaluate(Tensor, const nn::TokenBatch&) override {}
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
   bool clip_weights(ConstTensor) override { return false; }
