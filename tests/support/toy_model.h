@@ -15,7 +15,8 @@ class ToyModel : public nn::Model {
 
  protected:
   static void add(Tensor to, const ops::CrossEntropySums& sums) {
-    const double values[] = {sums.loss, sums.z_loss, sums.counted, sums.finite};
+    double values[4];
+    sums.put(values);
     for (int i = 0; i < 4; ++i) to.as<double>()[i] += values[i];
   }
 
