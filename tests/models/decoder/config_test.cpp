@@ -34,8 +34,10 @@ TEST(DecoderConfig, DocumentationIsUpToDate) {
 }
 
 TEST(DecoderConfig, ResolvedConfigReadsBackTheSame) {
-  for (const char* preset : {"none", "baseline", "llama3", "olmo2", "qwen3", "gemma3", "vit22b", "glm45", "llama4"}) {
-    const DecoderConfig c = read(fmt::format("preset: {}, attention: {{heads: 4, head_dim: 16}}", preset));
+  for (const char* preset :
+       {"none", "baseline", "llama3", "olmo2", "qwen3", "gemma3", "vit22b", "henry2020", "glm45", "llama4"}) {
+    const std::string_view more = preset == std::string_view("henry2020") ? ", logit_scale: {length: 72}" : "";
+    const DecoderConfig c = read(fmt::format("preset: {}, attention: {{heads: 4, head_dim: 16{}}}", preset, more));
     const std::string text = config::print(config::to_node(c));
     EXPECT_EQ(text, config::print(config::to_node(read_decoder_config(config::parse(text, "again"))))) << preset;
   }
