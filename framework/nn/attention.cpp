@@ -67,7 +67,6 @@ void Attention::forward_heads(ConstTensor x, const Inputs& in, Saved& saved, Con
     telemetry.observer->look_at_heads(telemetry.layer, saved.q, saved.k, in.positions.first_key, spec.window);
   ops::logit_scale_forward(saved.scale, logit_scale ? logit_scale->compute : Tensor(), float(spec.initial_scale));
   ops::AttentionOptions wanted = options();
-  wanted.want_entropy = telemetry.entropy.defined();
   wanted.first_sequence = telemetry.first_sequence;
   Tensor out = saved.out.reshaped({B, T, heads(), d});
   ops::attention_forward(

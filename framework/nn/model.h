@@ -43,6 +43,7 @@ class Model {
   virtual ~Model() = default;
 
   virtual ParameterSet& parameters() = 0;
+  virtual const ParameterSet& parameters() const = 0;
   // After every change of the weights: packs them for products.
   virtual void refresh() = 0;
   // Before the first micro-batch of a step.

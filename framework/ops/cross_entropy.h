@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 
 #include "framework/tensor/tensor.h"
 
@@ -46,6 +47,7 @@ struct CrossEntropySums {
   double finite = 0;  // rows with a finite loss; below `counted` something overflowed
 
   static CrossEntropySums of(const double* sums) { return {sums[0], sums[1], sums[2], sums[3]}; }
+  void put(double* sums) const { std::ranges::copy(std::array{loss, z_loss, counted, finite}, sums); }
   // Nats per counted row; 0 where there is none.
   double mean_loss() const { return loss / std::max(1.0, counted); }
 };

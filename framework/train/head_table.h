@@ -55,6 +55,11 @@ inline constexpr HeadStatistic kHeadStatistics[] = {{.name = "largest_logit",
                                                      .whole = &StepReport::logit_scale,
                                                      .over_data = comm::Reduction::max}};
 
-inline constexpr size_t kLargestLogit = 0;  // of kHeadStatistics
+// Its place in the list.
+consteval size_t head_statistic(Tensor nn::ModelTelemetry::*own) {
+  size_t i = 0;
+  while (kHeadStatistics[i].own != own) ++i;  // one that is not there does not compile
+  return i;
+}
 
 }  // namespace keel::train

@@ -4,11 +4,25 @@
 
 #include <array>
 
+#include "framework/ops/cross_entropy.h"
 #include "framework/parallel/mesh.h"
 #include "framework/tensor/mirrored.h"
 #include "framework/train/head_table.h"
 
 namespace keel::train {
+
+// What a rank brings to a step, and then their sums, as they lie in a tensor [5] fp64.
+struct StepSums {
+  ops::CrossEntropySums tokens;
+  double stops = 0;  // ranks that ask for a stop
+
+  static StepSums of(const double* sums) { return {ops::CrossEntropySums::of(sums), sums[4]}; }
+  void put(double* sums) const {
+    tokens.put(sums);
+    sums[4] = stops;
+  }
+  static Tensor tokens_in(const Tensor& sums) { return sums.slice(0, 0, 4); }
+};
 
 class StepNumbers {
  public:
@@ -24,17 +38,17 @@ class StepNumbers {
  public:
   using Pair = Mirrored::Pair;
   // The host's, before the step.
-  Pair sums;     // [5] fp64: ops::CrossEntropySums, then whether a stop was asked for; then summed over all ranks
+  Pair sums;     // [5] fp64: StepSums
   Pair limits;   // [3] fp64: StepLimits
   Pair rates;    // [3] fp32: ops::AdamwRates
   Pair updates;  // [1] int64: made so far
   Pair factor;   // [1] fp32: 1 / counted tokens of the global batch
   // The device's.
-  Pair own_sums;  // [5] fp64: this rank's
+  Pair own_sums;  // [5] fp64: this rank's StepSums
   Pair squares;   // [1] fp64: of the gradient, over all ranks
   Pair change;    // [1 + L] fp64: squares of the update, over all ranks: optim::Adamw
-  Pair values;    // [4] fp64: of ops::update_gate
-  Pair gate;      // [2] fp32: of ops::update_gate
+  Pair values;    // [4] fp64: ops::GateValues
+  Pair gate;      // [2] fp32: ops::Gate
   // Of kHeadStatistics, over the data axis: [tensor ranks, L, heads of a rank] fp32; [0] where the model has none.
   std::array<Pair, std::size(kHeadStatistics)> heads;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -18,6 +19,9 @@ struct StepLimits {
   double loss = std::numeric_limits<double>::infinity();
   double gradient_norm = std::numeric_limits<double>::infinity();
   double largest_logit = std::numeric_limits<double>::infinity();  // of any head
+
+  // As the gate takes them: [3] fp64.
+  void put(double* limits) const { std::ranges::copy(std::array{loss, gradient_norm, largest_logit}, limits); }
 };
 
 enum class Phase { data, forward, backward, reduction, update };

@@ -62,13 +62,10 @@ void TrainingStep::run_on_device(Graph& graph, const Work& work) {
 }
 
 void TrainingStep::set_numbers() {
-  const StepLimits& limits = inputs_.limits;
   const double lr = inputs_.lr;
   const double decay = options_.weight_decay * (options_.independent_decay ? lr / options_.schedule.peak : lr);
-  const double sums[5] = {0, 0, 0, 0, double(inputs_.stop_requested)};
-  const double limit[3] = {limits.loss, limits.gradient_norm, limits.largest_logit};
-  std::copy_n(sums, 5, numbers_.sums.host.as<double>());
-  std::copy_n(limit, 3, numbers_.limits.host.as<double>());
+  StepSums{.tokens = {}, .stops = double(inputs_.stop_requested)}.put(numbers_.sums.host.as<double>());
+  inputs_.limits.put(numbers_.limits.host.as<double>());
   std::ranges::copy(optimizer_.rates({lr, decay, inputs_.updates + 1}), numbers_.rates.host.as<float>());
   *numbers_.updates.host.as<int64_t>() = inputs_.updates;
   *numbers_.factor.host.as<float>() = float(1.0 / double(std::max<int64_t>(1, inputs_.counted_tokens)));
@@ -84,7 +81,7 @@ void TrainingStep::forward_backward(const MicroBatch& batch, const PhaseEnded& e
   step.factor = numbers_.factor.device;
   step.loss = options_.loss;
   step.telemetry = inputs_.telemetry;
-  const Tensor sums = numbers_.sums.device.slice(0, 0, 4);
+  const Tensor sums = StepSums::tokens_in(numbers_.sums.device);
   for (int64_t micro = 0; micro < sizes_.micro_steps; ++micro) {
     step.first_sequence = mesh_.data_position().index * sizes_.rows() + micro * sizes_.micro_sequences;
     const bool last = micro == sizes_.micro_steps - 1;
@@ -109,9 +106,9 @@ void TrainingStep::reduce() {
   data_parallel_.gradient_squares(numbers_.squares.device);
   observe_heads();
   ops::update_gate(numbers_.gate.device, numbers_.values.device,
-                   {.sums = numbers_.sums.device.slice(0, 0, 4),
+                   {.sums = StepSums::tokens_in(numbers_.sums.device),
                     .squares = numbers_.squares.device,
-                    .largest_logit = numbers_.heads[kLargestLogit].device,
+                    .largest_logit = numbers_.heads[head_statistic(&nn::ModelTelemetry::largest_logit)].device,
                     .limits = numbers_.limits.device,
                     .copies = mesh_.tensor().size()},
                    options_.clip_norm);
@@ -160,8 +157,8 @@ void TrainingStep::read(StepReport& report) {
   report.update_norm = std::sqrt(std::accumulate(change.begin(), change.end(), 0.0));
   report.layer_update_norms.clear();
   for (double squares : change.subspan(1)) report.layer_update_norms.push_back(std::sqrt(squares));
-  report.stop_requested = numbers_.sums.host.as<double>()[4] > 0;
-  report.updated = numbers_.gate.host.as<float>()[1] != 0;
+  report.stop_requested = StepSums::of(numbers_.sums.host.as<double>()).stops > 0;
+  report.updated = ops::Gate::of(numbers_.gate.host.as<float>()).made != 0;
   report.updates = inputs_.updates + int64_t(report.updated);
   read_heads(report, Shows::all);
   report.not_finite = report.finite() ? "" : source_of_non_finite();
@@ -202,7 +199,7 @@ std::string TrainingStep::source_of_non_finite() {
     if (const std::string first = data_parallel_.first_gradient_not_finite(); !first.empty()) return "in " + first;
     return "";  // each is finite, but not the square of all (ops/update/update_gate.h)
   }
-  const auto own = ops::CrossEntropySums::of(numbers_.own_sums.host.as<double>());
+  const auto own = StepSums::of(numbers_.own_sums.host.as<double>()).tokens;
   const bool here = !std::isfinite(own.loss) || own.finite < own.counted;
   return fmt::format("on rank {}", comm::lowest_rank_where(mesh_.world(), here));
 }

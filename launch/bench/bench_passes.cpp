@@ -112,11 +112,11 @@ PassSeconds telemetry_pass(BenchedStep& step) {
   const auto attend = [&](bool telemetry) {
     zero(largest);
     if (telemetry) ops::qk_add_mean_squares(q_squares, k_squares, layer.qkv, norm.pass());
-    ops::attention_forward({out, log_sum_exp, largest, entropy, telemetry ? place.tensor : Tensor()}, inputs,
-                           {.causal = layer.attention.spec.causal,
-                            .window = layer.attention.spec.window,
-                            .softcap = float(layer.attention.spec.softcap),
-                            .want_entropy = telemetry});
+    ops::attention_forward(
+        {out, log_sum_exp, largest, telemetry ? entropy.tensor : Tensor(), telemetry ? place.tensor : Tensor()}, inputs,
+        {.causal = layer.attention.spec.causal,
+         .window = layer.attention.spec.window,
+         .softcap = float(layer.attention.spec.softcap)});
   };
   return in_turn(
       layer.device, [&] { attend(true); }, [&] { attend(false); });

@@ -42,9 +42,8 @@ void LoadedState::take(const LoadedState& other) {
   run.config = config.text();
   run.qk_norm = models::qk_norm_text(config.model);
   run.probe = {};  // the loss that it holds is the other model's
-  auto& from = const_cast<LoadedState&>(other).decoder.parameters();
   for (nn::Parameter& parameter : decoder.parameters().all())
-    for (nn::Parameter& source : from.all()) {
+    for (const nn::Parameter& source : other.decoder.parameters().all()) {
       if (source.spec.name != parameter.spec.name || source.spec.shape != parameter.spec.shape) continue;
       copy_values(parameter.master, source.master);
       if (!has_moments()) continue;

@@ -35,6 +35,7 @@ class Decoder : public nn::Model {
   void rehearse();
 
   nn::ParameterSet& parameters() override { return parameters_; }
+  const nn::ParameterSet& parameters() const override { return parameters_; }
   void refresh() override;
   void begin_step() override;
   void forward_backward(Tensor sums, const nn::TokenBatch& batch, const nn::StepOptions& options) override;

@@ -82,7 +82,7 @@ inline AttentionRun run_attention(const AttentionCase& problem, int threads = 2)
     copy(first_key, ConstTensor(starts.data(), {x.B, x.T_q}, DType::i32));
   }
   const ops::AttentionInputs inputs = {q.view, k.view, v.view, scale, first_key};
-  const ops::AttentionOptions options = {x.causal, x.q_offset, x.window, float(x.softcap), true, kFirstSequence};
+  const ops::AttentionOptions options = {x.causal, x.q_offset, x.window, float(x.softcap), kFirstSequence};
 
   AttentionRun run;
   run.out = DeviceTensor(q.view.shape(), problem.dtype);

@@ -8,13 +8,15 @@ namespace keel::testing {
 class ToyModel : public nn::Model {
  public:
   nn::ParameterSet& parameters() override { return parameters_; }
+  const nn::ParameterSet& parameters() const override { return parameters_; }
   void evaluate(Tensor, const nn::TokenBatch&) override {}
   const nn::ModelTelemetry& telemetry() const override { return telemetry_; }
   bool clip_weights(ConstTensor) override { return false; }
 
  protected:
   static void add(Tensor to, const ops::CrossEntropySums& sums) {
-    const double values[] = {sums.loss, sums.z_loss, sums.counted, sums.finite};
+    double values[4];
+    sums.put(values);
     for (int i = 0; i < 4; ++i) to.as<double>()[i] += values[i];
   }
 

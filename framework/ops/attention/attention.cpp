@@ -62,7 +62,7 @@ void attention_forward(const AttentionOutputs& outputs, const AttentionInputs& i
   if (outputs.largest_logit.defined())
     check_contiguous(outputs.largest_logit, "largest_logit", {inputs.q.size(2)}, DType::f32);
   if (outputs.place.defined()) check_place(outputs, inputs, options);
-  if (options.want_entropy) check_contiguous(outputs.entropy, "entropy", {inputs.q.size(2)}, DType::f32);
+  if (outputs.entropy.defined()) check_contiguous(outputs.entropy, "entropy", {inputs.q.size(2)}, DType::f32);
   const DeviceKind device = device_of(outputs.out, outputs.log_sum_exp, outputs.largest_logit, outputs.entropy,
                                       outputs.place, inputs.q, inputs.k, inputs.v, inputs.scale, inputs.first_key);
   run_twin(device, cpu::attention_forward, cuda::attention_forward, outputs, inputs, options);

@@ -24,7 +24,6 @@ struct AttentionOptions {
   int64_t q_offset = 0;  // position of the first query among the keys
   int64_t window = 0;    // keys that a row sees, its own position counted; 0 = no limit
   float softcap = 0;     // 0 = none
-  bool want_entropy = false;
   int64_t first_sequence = 0;  // number of the batch's first sequence among the step's; for places
 };
 
@@ -32,7 +31,7 @@ struct AttentionOutputs {
   Tensor out;            // [B, T_q, H, d], contiguous
   Tensor log_sum_exp;    // [B, H, T_q] fp32, natural logarithm, after scale and soft-cap
   Tensor largest_logit;  // [H] fp32: max(itself, |s| over visible pairs, before the soft-cap); or undefined
-  Tensor entropy;        // [H] fp32: itself + sum over rows of the row's entropy in nats; only with want_entropy
+  Tensor entropy;        // [H] fp32: itself + sum over rows of the row's entropy in nats; undefined: not wanted
   // [H] int64: LogitPlace of largest_logit, the first of equal ones, where this call raises it; else stays as it was.
   // Queries are counted in T_q, keys in T_k. Undefined: not wanted. Costs the scores of one block of rows per head.
   Tensor place = {};

@@ -145,7 +145,7 @@ struct ForwardWorker : Worker<Word> {
       this->for_rows(block, [&](const AttentionBlock& row) { largest = std::max(largest, run_block<T>(row)); });
       return largest;
     }
-    Softmax softmax{.softcap = options.softcap, .want_entropy = options.want_entropy};
+    Softmax softmax{.softcap = options.softcap, .want_entropy = outputs.entropy.defined()};
     std::fill_n(softmax.maximum, block.rows, -HUGE_VALF);
     std::fill(out.row(0), out.row(block.rows), 0.f);
     this->for_tiles(block, [&](int64_t tile, const TileView& view) {
@@ -404,7 +404,7 @@ void attention_forward_of(const AttentionOutputs& outputs, const AttentionInputs
   for (int64_t h = 0; h < worker.heads; ++h) {
     if (outputs.largest_logit.defined())
       blocks[size_t(h)] = raise_largest(outputs.largest_logit.as<float>()[h], h, parts, worker_of);
-    if (!options.want_entropy) continue;
+    if (!outputs.entropy.defined()) continue;
     for (int part = 0; part < parts; ++part) outputs.entropy.as<float>()[h] += float(worker_of(part).totals.entropy[h]);
   }
   if (!outputs.place.defined()) return;

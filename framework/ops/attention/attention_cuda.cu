@@ -358,12 +358,12 @@ void run_forward(const AttentionOutputs& outputs, const AttentionInputs& inputs,
   std::byte* partial = keel::cuda::workspace(device, count * int64_t(sizeof(double) + sizeof(float)) + of_head);
   x.largest = reinterpret_cast<float*>(partial + count * int64_t(sizeof(double)));
   int* raised_by = outputs.place.defined() ? reinterpret_cast<int*>(x.largest + count) : nullptr;
-  if (options.want_entropy) x.entropy = reinterpret_cast<double*>(partial);
+  if (outputs.entropy.defined()) x.entropy = reinterpret_cast<double*>(partial);
   const cudaStream_t stream = keel::cuda::current_stream(device);
-  launch(options.want_entropy ? forward<Memory, true> : forward<Memory, false>, unsigned(count), Memory::kThreads,
+  launch(outputs.entropy.defined() ? forward<Memory, true> : forward<Memory, false>, unsigned(count), Memory::kThreads,
          Memory::kBytes, stream, x);
-  join_blocks({at<float>(outputs.largest_logit), options.want_entropy ? at<float>(outputs.entropy) : nullptr, x.largest,
-               x.entropy, x.problem.heads, int(per_head), raised_by},
+  join_blocks({at<float>(outputs.largest_logit), at<float>(outputs.entropy), x.largest, x.entropy, x.problem.heads,
+               int(per_head), raised_by},
               stream);
   if (!raised_by) return;
   const Places places{outputs.place.as<int64_t>(), raised_by, LogitPlace::number_of({options.first_sequence, 0, 0})};

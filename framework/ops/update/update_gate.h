@@ -29,8 +29,15 @@ struct GateValues {
   static GateValues of(const double* values) { return {values[0], values[1], values[2], values[3]}; }
 };
 
-// values [4] fp64 = GateValues. gate [2] fp32 = gradient_scale, and 1 where the update is made, else 0. clip_norm 0: no
-// clipping.
+// As it lies in a tensor [2] fp32.
+struct Gate {
+  float gradient_scale = 1;
+  float made = 0;  // 1 where the update is made
+
+  static Gate of(const float* gate) { return {gate[0], gate[1]}; }
+};
+
+// values [4] fp64 = GateValues, gate [2] fp32 = Gate. clip_norm 0: no clipping.
 void update_gate(Tensor gate, Tensor values, const UpdateGateInputs& in, double clip_norm);
 
 }  // namespace keel::ops

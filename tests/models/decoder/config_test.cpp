@@ -34,8 +34,10 @@ TEST(DecoderConfig, DocumentationIsUpToDate) {
 }
 
 TEST(DecoderConfig, ResolvedConfigReadsBackTheSame) {
-  for (const char* preset : {"none", "baseline", "llama3", "olmo2", "qwen3", "gemma3", "vit22b", "glm45", "llama4"}) {
-    const DecoderConfig c = read(fmt::format("preset: {}, attention: {{heads: 4, head_dim: 16}}", preset));
+  for (const char* preset :
+       {"none", "baseline", "llama3", "olmo2", "qwen3", "gemma3", "vit22b", "henry2020", "glm45", "llama4"}) {
+    const std::string_view more = preset == std::string_view("henry2020") ? ", logit_scale: {length: 72}" : "";
+    const DecoderConfig c = read(fmt::format("preset: {}, attention: {{heads: 4, head_dim: 16{}}}", preset, more));
     const std::string text = config::print(config::to_node(c));
     EXPECT_EQ(text, config::print(config::to_node(read_decoder_config(config::parse(text, "again"))))) << preset;
   }
@@ -121,6 +123,29 @@ TEST(DecoderCost, CountsWindowsAndWhatIsComputedAgain) {
   EXPECT_NEAR(again.recomputed_operations, (kept.operations_causal() - head) / 3, 1);
   const ModelCost part = cost("attention: {heads: 4}, recompute: attention", 64);
   EXPECT_EQ(part.recomputed_operations, 2.0 * 2 * 3 * 64 * 64 + kept.attention_operations / 6);
+}
+
+// The conventions of MFU by hand. N: of each of two layers q and output 64 x 64, k and v 32 x 64, three of the
+// feed-forward 64 x 128; and the head, 128 x 64 with its padding. No table that is looked up in counts.
+TEST(DecoderCost, CountsWhatATokenCosts) {
+  constexpr int64_t kProducts = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 128) + 128 * 64;
+  constexpr double kAttention = 12.0 * 2 * (4 * 16) * 50;  // 12 L H d T
+  constexpr int64_t kGains = (2 * 2 + 1) * 64 + 2 * (4 * 16 + 2 * 16 + 4);
+  const std::string heads = "attention: {heads: 4, kv_heads: 2}";
+  struct Case {
+    std::string keys;
+    int64_t rows;  // of the tables of width 64 that hold parameters: ids without padding, positions
+  };
+  for (const auto& [keys, rows] :
+       {Case{heads, 2 * 100},
+        {heads + ", tie_embeddings: true", 100},
+        {heads + ", positions: {global: none, local: none, learned: true, max_positions: 70}", 2 * 100 + 70}}) {
+    const ModelCost cost = Decoder(read(keys)).cost(50);
+    EXPECT_EQ(cost.product_parameters, kProducts) << keys;
+    EXPECT_EQ(cost.operations_full(), 6.0 * kProducts + kAttention) << keys;
+    EXPECT_EQ(cost.operations_causal(), 6.0 * kProducts + kAttention / 2) << keys;
+    EXPECT_EQ(cost.parameters, kProducts - 128 * 64 + kGains + rows * 64) << keys;
+  }
 }
 
 TEST(DecoderConfig, RefusesFrequencyScalingsThatMeanNothing) {

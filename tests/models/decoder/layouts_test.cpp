@@ -47,8 +47,9 @@ class Layouts : public ::testing::TestWithParam<Variant> {
 
   struct Run {
     Values losses, norms;
-    double applied_norm = 0;              // of the first moments, over 1 - beta1: of one update's clipped gradients
-    std::map<std::string, Values> gains;  // logical
+    double applied_norm = 0;  // of the first moments, over 1 - beta1: of one update's clipped gradients
+    // Logical; the gradients as applied, from the first moments of one update.
+    std::map<std::string, Values> gains, gradients;
   };
 
   // On as many ranks as the layout has; every group of so many does the same.
@@ -68,7 +69,8 @@ class Layouts : public ::testing::TestWithParam<Variant> {
     training.go();
     parallel::require_same_replicas(training.decoder.parameters(), training.mesh, steps);
     return {record.losses, record.norms, applied_norm(training.trainer->optimizer(), training.mesh, layout.zero),
-            logical_gains(training.decoder.parameters(), training.mesh)};
+            logical_gains(training.decoder.parameters(), training.mesh),
+            logical_gradients(training.decoder.parameters(), training.trainer->optimizer(), training.mesh)};
   }
 
   static double applied_norm(const optim::Adamw& optimizer, parallel::Mesh& mesh, bool zero) {
@@ -77,6 +79,35 @@ class Layouts : public ::testing::TestWithParam<Variant> {
       if (optimizer.spans()[s].counted) squares += std::pow(norm_of(to_doubles(optimizer.moment1(s))) / 0.1, 2);
     squares = comm::all_reduce_value(mesh.tensor(), squares);
     return std::sqrt(zero ? comm::all_reduce_value(mesh.data(), squares) : squares);
+  }
+
+  static std::map<std::string, Values> logical_gradients(nn::ParameterSet& parameters, const optim::Adamw& optimizer,
+                                                         parallel::Mesh& mesh) {
+    std::map<std::string, Values> gradients;
+    for (const nn::Parameter& parameter : parameters.all()) {
+      // What this rank updates of its shard; 0 elsewhere, and in `held` 1 where it updates.
+      Values local(size_t(parameter.local.elements())), held(local.size());
+      for (size_t s = 0; s < optimizer.spans().size(); ++s) {
+        const nn::ArenaRange& span = optimizer.spans()[s];
+        const Values moments = to_doubles(optimizer.moment1(s));
+        parallel::for_each_part(std::span(&span, 1), parameter, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            local[size_t(i)] = moments[size_t(parameter.offset_elements + i - span.begin)] / 0.1;
+            held[size_t(i)] = 1;
+          }
+        });
+      }
+      Values whole(size_t(parameter.spec.shape.elements())), holders(whole.size());
+      nn::for_each_run(parameter, [&](int64_t logical, int64_t at, int64_t count) {
+        std::copy_n(local.begin() + at, count, whole.begin() + logical);
+        std::copy_n(held.begin() + at, count, holders.begin() + logical);
+      });
+      for (Values* sums : {&whole, &holders})
+        mesh.world().all_reduce(Tensor(sums->data(), {int64_t(sums->size())}, DType::f64));
+      for (size_t i = 0; i < whole.size(); ++i) whole[i] /= holders[i];
+      gradients[parameter.spec.name] = whole;
+    }
+    return gradients;
   }
 
   static std::map<std::string, Values> logical_gains(nn::ParameterSet& parameters, parallel::Mesh& mesh) {
@@ -115,6 +146,24 @@ TEST_P(Layouts, StepsAreThoseOfOneRank) {  // CASES R01, R11, R67
       const double moved = norm_of(difference(gain, Values(gain.size(), 1.0)));
       EXPECT_GT(moved, 1e-3) << name;
       EXPECT_TRUE(near_by_norm(other.gains.at(name), gain, 0, 1e-3 * moved)) << name << " " << text_of(layout);
+    }
+  }
+}
+
+// Each tensor on its own: one that is small, or whose sum a bucket's border cuts, does not show in the norm of all.
+TEST_P(Layouts, EveryGradientIsThatOfOneRank) {  // CASES R66, R67
+  const Run one = run(kOne, 1, 0);
+  for (const Layout& layout : other_layouts()) {
+    const Run other = run(layout, 1, 0);
+    ASSERT_EQ(other.gradients.size(), one.gradients.size());
+    for (const auto& [name, gradient] : one.gradients) {
+      EXPECT_GT(norm_of(gradient), 0) << name;
+      const auto near = [&](const Values& values) { return near_by_norm(values, gradient, 1e-5, 1e-9 * one.norms[0]); };
+      EXPECT_TRUE(near(other.gradients.at(name))) << name << " " << text_of(layout);
+      // One element of typical size that a rank forgot.
+      const double typical = norm_of(gradient) / std::sqrt(double(gradient.size()));
+      const auto at = std::ranges::find_if(gradient, [&](double x) { return std::abs(x) >= typical; });
+      EXPECT_TRUE(fails(near(with_row_scaled(gradient, 1, at - gradient.begin(), 0)))) << name;
     }
   }
 }

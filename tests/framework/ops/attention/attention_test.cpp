@@ -261,7 +261,7 @@ TEST(Attention, SumsAndMaximaAreAddedToWhatIsThere) {
   const DeviceTensor d_scale = tensor_of({2}, DType::f32, {5, 0});
   const DeviceTensor place = device_tensor(std::vector<int64_t>{7, 7});
   const ops::AttentionOutputs outputs = {out, log_sum_exp, largest, entropy, place};
-  ops::attention_forward(outputs, {q, k, v, scale, {}}, {.want_entropy = true});
+  ops::attention_forward(outputs, {q, k, v, scale, {}}, {});
   ops::attention_backward({dq, dk, dv, d_scale}, d_out, outputs, {q, k, v, scale, {}}, {});
   EXPECT_EQ(to_doubles(largest)[0], to_doubles(run.largest_logit)[0]);
   EXPECT_EQ(to_doubles(largest)[1], 1000);
@@ -435,7 +435,7 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   const Device meta = {DeviceKind::meta};
   const Tensor q(nullptr, {1, 6, 4, 8}, DType::f32, meta), k(nullptr, {1, 6, 2, 8}, DType::f32, meta);
   const Tensor scale(nullptr, {4}, DType::f32, meta), log_sum_exp(nullptr, {1, 4, 6}, DType::f32, meta);
-  const ops::AttentionOutputs outputs = {q, log_sum_exp, scale, {}};
+  ops::AttentionOutputs outputs = {q, log_sum_exp, scale, {}};
   const auto message = [&](const ops::AttentionInputs& inputs, const ops::AttentionOptions& options) -> std::string {
     try {
       ops::attention_forward(outputs, inputs, options);
@@ -454,7 +454,8 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message({q, k, k, scale, {}}, {.window = -1}), "attention: a window of -1 keys");
   EXPECT_EQ(message({q, k, k, scale, {}}, {.causal = false, .window = 3}),
             "attention: a window of 3 keys needs a causal mask");
-  EXPECT_EQ(message({q, k, k, scale, {}}, {.want_entropy = true}), "attention: entropy is missing");
+  outputs.entropy = scale.slice(0, 0, 3);
+  EXPECT_EQ(message({q, k, k, scale, {}}, {}), "attention: entropy is [3], [4] is needed");
   const ops::AttentionOutputs placed = {q, log_sum_exp, scale, {}, Tensor(nullptr, {4}, DType::i64, meta)};
   EXPECT_NO_THROW(ops::attention_forward(placed, {q, k, k, scale, {}}, {.first_sequence = (1 << 19) - 1}));
   EXPECT_THROW(ops::attention_forward(placed, {q, k, k, scale, {}}, {.first_sequence = 1 << 19}), Error);
