@@ -1,5 +1,5 @@
 // A whole bf16 model against the same model in fp32, which golden_test.cpp proves: loss, logits and every gradient
-// within the tolerances of DESIGN.md section 4, with the residual stream in fp32 and in bf16, split over as many tensor
+// within the tolerances of whole bf16 models, with the residual stream in fp32 and in bf16, split over as many tensor
 // ranks as the test runs on. (Not against the golden values themselves: their weights make matrices of rank 2, and
 // rounding those to bf16 alone moves many gradients by more than the tolerance, as the files' own `rounding` says.)
 #include <gtest/gtest.h>
