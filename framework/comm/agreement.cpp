@@ -12,7 +12,7 @@ void together(Communicator& group, const std::function<void()>& f) {
   } catch (const Error& own) {
     error = own;
   } catch (...) {
-    error.emplace(ErrorKind::internal, text_of_exception());
+    error = Error(ErrorKind::internal, text_of_exception());
   }
   try {
     const int64_t first = lowest_rank_where(group, error.has_value());
@@ -20,7 +20,7 @@ void together(Communicator& group, const std::function<void()>& f) {
     const bool speaks = group.rank() == first;  // and knows where in the source it was
     const int64_t kind = all_reduce_value(group, speaks ? int64_t(error->kind()) : 0, Reduction::max);
     const std::string message = broadcast_text(group, speaks ? error->what() : "", int(first));
-    if (!speaks) error.emplace(ErrorKind(kind), message);
+    if (!speaks) error = Error(ErrorKind(kind), message);
   } catch (const Error&) {
     if (!error) throw;  // else what f threw came first, and says more
   }

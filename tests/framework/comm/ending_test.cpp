@@ -92,7 +92,8 @@ TEST_P(Ranks, ErrorOfOneRankEndsAll) {
 TEST_P(Ranks, OutOfMemoryOnRank0IsOneLine) {
   Ended run = run_ranks(GetParam(), "out_of_memory_on_rank_0");
   EXPECT_EQ(run.code, 1);
-  EXPECT_THAT(run.ours, ElementsAre(HasSubstr(": out of memory: use fewer")));
+  EXPECT_THAT(run.ours,
+              ElementsAre(AllOf(HasSubstr("framework/comm/agreement.cpp:"), HasSubstr(": out of memory: use fewer"))));
 }
 
 TEST(Ending, RealOutOfMemory) {
