@@ -20,7 +20,7 @@ bool last(World& world) {
 }
 
 void sleep_on_last_rank(World& world) {
-  if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(30));
+  if (last(world)) std::this_thread::sleep_for(std::chrono::seconds(300));
 }
 
 // One number of each rank, summed on the GPU and brought to the host.
