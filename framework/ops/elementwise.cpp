@@ -1,5 +1,6 @@
 #include "framework/ops/elementwise.h"
 
+#include "framework/base/trace.h"
 #include "framework/ops/elementwise_cpu.h"
 #include "framework/ops/elementwise_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -51,6 +52,7 @@ void add_sum_of_squares(Tensor total, ConstTensor x) {
 }
 
 void add_out_of_range(Tensor counts, ConstTensor x) {
+  const Span span("add_out_of_range");
   require_dense("add_out_of_range", x);
   require(counts.shape() == Shape{2} && counts.dtype() == DType::f64, "add_out_of_range: {} {}, must be fp64 [2]",
           name_of(counts.dtype()), counts.shape());

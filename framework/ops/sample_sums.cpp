@@ -1,5 +1,6 @@
 #include "framework/ops/sample_sums.h"
 
+#include "framework/base/trace.h"
 #include "framework/ops/sample_sums_cpu.h"
 #include "framework/ops/sample_sums_cuda.h"
 #include "framework/tensor/dispatch.h"
@@ -7,6 +8,7 @@
 namespace keel::ops {
 
 void add_moments(Tensor sums, ConstTensor x, float outlier) {
+  const Span span("add_moments");
   require(sums.shape() == Shape{4} && sums.dtype() == DType::f32, "add_moments: sums {} {}, must be fp32 [4]",
           name_of(sums.dtype()), sums.shape());
   require(x.contiguous(), "add_moments: {} is not contiguous", x.shape());
@@ -14,6 +16,7 @@ void add_moments(Tensor sums, ConstTensor x, float outlier) {
 }
 
 void add_parallel_pairs(Tensor parallel, Tensor pairs, const ParallelSample& x) {
+  const Span span("add_parallel_pairs");
   const ConstTensor &q = x.q, &k = x.k;
   require(q.dims() == 3 && k.dims() == 3 && q.size(0) == k.size(0) && q.size(2) == k.size(2) && q.dtype() == k.dtype(),
           "add_parallel_pairs: {} {} against {} {}", name_of(q.dtype()), q.shape(), name_of(k.dtype()), k.shape());

@@ -98,17 +98,21 @@ void print_memory(const BenchedStep& step, int64_t libraries, int64_t peak) {
 // What something costs: by its timers, and by whole steps with and without it in turn.
 struct Cost {
   const char* what;
+  const char* timed;  // what the timers see
   PassSeconds pass;
+  std::vector<double> once;         // seconds of a step beside those passes, where there are any
   std::vector<double> differences;  // seconds, one per pair of steps
 };
 
 void print_cost(const Cost& cost, double passes, double seconds) {
   const auto [least, most] = std::minmax_element(cost.differences.begin(), cost.differences.end());
-  fmt::print(
-      "{}: {:.2f}% of the step ({:.3f} ms against {:.3f} ms per layer and micro-step); whole steps in turn {:+.2f}% "
-      "(min {:+.2f}, max {:+.2f})\n",
-      cost.what, 100 * passes * cost.pass.extra() / seconds, 1e3 * cost.pass.with, 1e3 * cost.pass.without,
-      100 * lab::median(cost.differences) / seconds, 100 * *least / seconds, 100 * *most / seconds);
+  const double once = cost.once.empty() ? 0 : lab::median(cost.once);
+  fmt::print("{}: by timers {:.2f}% of the step ({:.3f} ms against {:.3f} ms per layer and micro-step{})\n", cost.what,
+             100 * (passes * cost.pass.extra() + once) / seconds, 1e3 * cost.pass.with, 1e3 * cost.pass.without,
+             cost.once.empty() ? "" : fmt::format(", {:.3f} ms once", 1e3 * once));
+  fmt::print("  timed: {}\n", cost.timed);
+  fmt::print("  whole steps with and without, in turn: {:+.2f}% (min {:+.2f}, max {:+.2f})\n",
+             100 * lab::median(cost.differences) / seconds, 100 * *least / seconds, 100 * *most / seconds);
 }
 
 FullConfig without_qk_norm(FullConfig config) {
@@ -120,11 +124,25 @@ FullConfig without_qk_norm(FullConfig config) {
 }
 
 void print_costs(comm::World& world, BenchedStep& step, BenchedStep& plain, int64_t steps, double seconds) {
-  Cost norm{"QK-Norm", qk_norm_pass(step, plain), {}}, telemetry{"telemetry on every step", telemetry_pass(step), {}};
+  Cost norm{.what = "QK-Norm",
+            .timed = "QK-Norm and rotation both ways, of a layer, against rotation alone",
+            .pass = qk_norm_pass(step, plain),
+            .once = {},
+            .differences = {}};
+  Cost telemetry{.what = "telemetry on every step",
+                 .timed =
+                     "of a layer: attention forward with entropies and places, mean squares of q and k, parallel "
+                     "pairs, moments and range of the stream, against attention forward alone; once: the hook with "
+                     "the gains' gradients, the weights' norms and ranges and its sums over ranks. In whole steps "
+                     "alone: what else is summed over ranks",
+                 .pass = telemetry_pass(step),
+                 .once = {},
+                 .differences = {}};
   plain.run(false);
   for (int64_t i = 0; i < steps; ++i) {
     const double usual = step.run(false).total();
     telemetry.differences.push_back(step.run(true).total() - usual);
+    telemetry.once.push_back(step.hook_seconds());
     norm.differences.push_back(usual - plain.run(false).total());
   }
   if (world.rank() != 0) return;

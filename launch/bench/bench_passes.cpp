@@ -109,17 +109,26 @@ PassSeconds telemetry_pass(BenchedStep& step) {
                                     .v = layer.qkv.tensor.reshaped({B, T, H + 2 * G, d}).slice(2, H + G, H + 2 * G),
                                     .scale = scale,
                                     .first_key = {}};
-  const auto attend = [&](bool telemetry) {
+  const Shape rows = {B * T, step.decoder.config().hidden};
+  const bool wide = step.decoder.config().residual == models::ResidualType::fp32;
+  const OwnedTensor residual(rows, wide ? DType::f32 : layer.type, layer.device),
+      branch(rows, layer.type, layer.device);
+  models::TelemetrySamples samples({.layers = 1, .heads = H, .length = T, .device = layer.device});
+  const auto forward = [&](bool telemetry) {
     zero(largest);
-    if (telemetry) ops::qk_add_mean_squares(q_squares, k_squares, layer.qkv, norm.pass());
+    if (telemetry) {
+      ops::qk_add_mean_squares(q_squares, k_squares, layer.qkv, norm.pass());
+      samples.look_at_heads(0, layer.q, layer.k, {}, layer.attention.spec.window);
+    }
     ops::attention_forward(
         {out, log_sum_exp, largest, telemetry ? entropy.tensor : Tensor(), telemetry ? place.tensor : Tensor()}, inputs,
         {.causal = layer.attention.spec.causal,
          .window = layer.attention.spec.window,
          .softcap = float(layer.attention.spec.softcap)});
+    if (telemetry) samples.look_at(0, {residual, branch, true});
   };
   return in_turn(
-      layer.device, [&] { attend(true); }, [&] { attend(false); });
+      layer.device, [&] { forward(true); }, [&] { forward(false); });
 }
 
 }  // namespace keel

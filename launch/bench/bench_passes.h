@@ -15,8 +15,8 @@ struct PassSeconds {
 // The first layer's QK-Norm and rotation, forward and backward, with what they exchange, against those of a model
 // without QK-Norm.
 PassSeconds qk_norm_pass(BenchedStep& step, BenchedStep& plain);
-// What telemetry adds to a layer: attention forward with the entropy and the largest logits' places, and the mean
-// squares of q and k.
+// What telemetry adds to a layer's forward pass: attention with the entropy and the largest logits' places, the mean
+// squares of q and k, the share of parallel pairs, the moments and the range of the residual stream.
 PassSeconds telemetry_pass(BenchedStep& step);
 
 }  // namespace keel

@@ -65,7 +65,11 @@ train::PhaseSeconds BenchedStep::run(bool telemetry) {
       },
       {lap});
   step_->read(report_);
-  if (telemetry) telemetry_->judge(report_);
+  if (telemetry) {
+    Stopwatch hook;
+    telemetry_->judge(report_);
+    hook_seconds_ = hook.lap();
+  }
   lap(train::Phase::update);
   return seconds;
 }

@@ -23,6 +23,7 @@ class BenchedStep {
   DType activation() const { return activation_type(config_); }
   nn::TensorGroup& group() { return group_; }
   const train::StepReport& report() const { return report_; }  // of the last step
+  double hook_seconds() const { return hook_seconds_; }        // of the last telemetry step: its hook's
   // Of this rank.
   int64_t planned_bytes() const;
 
@@ -48,6 +49,7 @@ class BenchedStep {
   Nowhere nowhere_;
   std::optional<models::TelemetryHook> telemetry_;
   train::StepReport report_;
+  double hook_seconds_ = 0;
   OwnedTensor tokens_, targets_, positions_;
 };
 

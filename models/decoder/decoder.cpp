@@ -182,13 +182,6 @@ nn::ResidualStream Decoder::begin(const nn::TokenBatch& batch, nn::Context& cont
   return stream;
 }
 
-// The stream as the layer left it, its last branch pending.
-void Decoder::look_at(int64_t layer, const nn::ResidualStream& stream) {
-  samples_.look_at_stream(layer, stream.residual);
-  const Tensor& rounded = stream.residual.dtype() == DType::bf16 ? stream.residual : stream.branch;
-  if (rounded.dtype() == DType::bf16) samples_.look_at_range(layer, rounded);
-}
-
 nn::ResidualStream Decoder::run_blocks(const nn::TokenBatch& batch, const nn::StepOptions& options,
                                        nn::Context& context) {
   nn::ResidualStream stream = begin(batch, context);
@@ -197,7 +190,7 @@ nn::ResidualStream Decoder::run_blocks(const nn::TokenBatch& batch, const nn::St
     in.telemetry = attention_telemetry(layer, options);
     const Span span("block forward", layer);
     blocks_[layer]->forward(stream, in, training_saved_.blocks[layer], context);
-    if (options.telemetry) look_at(layer, stream);
+    if (options.telemetry) samples_.look_at(layer, stream);
   }
   return stream;
 }

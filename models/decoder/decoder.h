@@ -84,7 +84,6 @@ class Decoder : public nn::Model {
   void backward(Tensor dx, const nn::TokenBatch& batch, Saved& saved, const nn::StepOptions& options,
                 nn::Context& context);
   Tensor rope_table(int64_t layer) const;
-  void look_at(int64_t layer, const nn::ResidualStream& stream);
 
   DecoderConfig config_;
   nn::ParameterSet parameters_;

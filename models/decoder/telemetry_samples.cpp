@@ -31,6 +31,12 @@ void TelemetrySamples::begin_step() {
   for (const OwnedTensor* sums : {&stream_sums_, &out_of_range_, &parallel_, &pairs_}) zero(*sums);
 }
 
+void TelemetrySamples::look_at(int64_t layer, const nn::ResidualStream& stream) {
+  look_at_stream(layer, stream.residual);
+  const Tensor& rounded = stream.residual.dtype() == DType::bf16 ? stream.residual : stream.branch;
+  if (rounded.dtype() == DType::bf16) look_at_range(layer, rounded);
+}
+
 void TelemetrySamples::look_at_stream(int64_t layer, ConstTensor residual) {
   ops::add_moments(stream_sums_.tensor.row(layer), residual, kOutlier);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "framework/nn/attention.h"
+#include "framework/nn/sublayer.h"
 
 namespace keel::models {
 
@@ -32,6 +33,8 @@ class TelemetrySamples : public nn::HeadObserver {
   TelemetrySamples() = default;
 
   void begin_step();
+  // The stream as the layer left it, its last branch pending: both of what follows.
+  void look_at(int64_t layer, const nn::ResidualStream& stream);
   // residual [n, D], any type.
   void look_at_stream(int64_t layer, ConstTensor residual);
   // x [n, D] bf16: how much of it is at an end of its range (ops/elementwise.h).

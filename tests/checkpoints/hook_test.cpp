@@ -8,7 +8,9 @@
 #include <fstream>
 
 #include "checkpoints/parts.h"
+#include "framework/train/run_files_hook.h"
 #include "tests/checkpoints/saved_run.h"
+#include "tests/framework/io/event_file.h"
 
 namespace keel::checkpoints {
 namespace {
@@ -137,17 +139,27 @@ struct Held : train::Hook {
   std::vector<int64_t> resident_pages, files;
 };
 
+// Saves of 3 MiB each and everything that a run writes down: one save's buffers left behind would be 270 MiB.
 TEST_F(Hook, ManySavesLeaveNothingBehind) {  // CASES R76
   total_steps = 2000;
+  telemetry_every = 10;
+  weights = 1 << 18;
   options.checkpoint.every = 20;
   options.checkpoint.keep = 2;
   Held held;
-  more = &held;
+  train::RunFilesHook files(io, {.directory = folder / "", .throughput = {}});
+  options.note = [&files](const std::string& kind, const io::Json& fields) { files.note(kind, fields); };
+  more = {&files, &held};
   run();
   ASSERT_EQ(held.files.size(), 2u);
   EXPECT_LT((held.resident_pages[1] - held.resident_pages[0]) * ::sysconf(_SC_PAGESIZE), int64_t(20) << 20);
   EXPECT_LE(std::abs(held.files[1] - held.files[0]), 2);  // of a save under way
   EXPECT_THAT(names(), ElementsAre(file_name(1980), file_name(2000)));
+  EXPECT_EQ(fs::file_size(options.directory + "/" + file_name(2000)) >> 20, 3u);
+  const auto lines = [&](const char* name) { return std::ranges::count(testing::read_bytes(folder / name), '\n'); };
+  EXPECT_EQ(lines("metrics.jsonl"), 2000);
+  EXPECT_EQ(lines("events.jsonl"), 1 + 100);  // the start, and each save
+  EXPECT_EQ(io::read_event_folder(folder / "tensorboard").size(), 1u + 2000);
 }
 
 TEST_F(Hook, FailedSavesAreNotedUntilThereAreTooMany) {

@@ -59,19 +59,20 @@ class SavedRun : public ::testing::Test {
   // A run from `resume` on; returns where it began.
   std::string run(const std::string& resume = "auto") {
     parallel::Mesh mesh(*world, world->size());
-    Toy model(mesh.tensor_position());
+    Toy model(mesh.tensor_position(), weights);
     const data::SampleOrder order = dataset->training_order(1);
     train::StepBatches batches(*dataset, {1, 8, 2}, false);
     train::Trainer trainer(model, mesh, batches, order,
                            {.schedule = {.kind = optim::ScheduleKind::constant, .peak = 0.01, .total_steps = 12},
-                            .total_steps = total_steps});
+                            .total_steps = total_steps,
+                            .telemetry_every = telemetry_every});
     model.convention = convention;
     const CheckpointParts parts{*world, *saves, io_comm, io, model, mesh, trainer, true, probe};
     Resume resume_from(parts, options);
     CheckpointHook hook(parts, options);
     trainer.add(script);
     trainer.add(hook);
-    if (more) trainer.add(*more);
+    for (train::Hook* other : more) trainer.add(*other);
     const auto found = resume_from.find(resume);
     if (found && resume_from.load(*found).own) hook.saved_already(trainer.progress().step);
     first_step = trainer.progress().step;
@@ -93,11 +94,11 @@ class SavedRun : public ::testing::Test {
   io::IoThread io;
   std::optional<data::Dataset> dataset;
   CheckpointOptions options;
-  int64_t total_steps = 12;
+  int64_t total_steps = 12, telemetry_every = 0, weights = 8;
   train::Probe probe;
   double convention = 1;
   Script script;
-  train::Hook* more = nullptr;
+  std::vector<train::Hook*> more;
   int64_t first_step = 0;
   train::Ending ending;
 };

@@ -1,4 +1,4 @@
-// A model of eight weights for runs that save and resume: loss per token = |w|^2 / 2.
+// A model of a few weights for runs that save and resume: loss per token = |w|^2 / 2.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace keel::checkpoints {
 
 class Toy : public keel::testing::ToyModel {
  public:
-  explicit Toy(nn::AxisPosition tensor = {}) {
-    parameters_.declare({.name = "w", .shape = {8}, .init = {.kind = nn::Init::Kind::normal, .value = 1}});
+  explicit Toy(nn::AxisPosition tensor = {}, int64_t weights = 8) {
+    parameters_.declare({.name = "w", .shape = {weights}, .init = {.kind = nn::Init::Kind::normal, .value = 1}});
     parameters_.allocate({.tensor = tensor});
     parameters_.initialise(1);
     telemetry_ = {.largest_logit = largest_, .heads = 1, .kv_heads = 1};
@@ -31,7 +31,9 @@ class Toy : public keel::testing::ToyModel {
     const float factor =
         poisoned ? std::numeric_limits<float>::quiet_NaN() : *options.factor.as<float>() * float(counted);
     nn::Parameter& w = parameters_.all().front();
-    for (int64_t i = 0; i < 8; ++i) w.gradient.as<float>()[i] += factor * w.master.as<float>()[i];
+    auto* gradient = w.gradient.as<float>();
+    const auto* weights = w.master.as<float>();
+    for (int64_t i = 0; i < w.master.elements(); ++i) gradient[i] += factor * weights[i];
     add(sums, {.loss = counted, .counted = counted, .finite = counted});
   }
 

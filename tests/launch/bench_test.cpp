@@ -20,7 +20,8 @@ TEST_F(Bench, PrintsSpeedMemoryAndCosts) {
     EXPECT_EQ(ended.code, 0) << ended.output;
     EXPECT_THAT(ended.output, AllOf(HasSubstr("products before"), HasSubstr("tokens/s, MFU"), HasSubstr("backward"),
                                     HasSubstr("peak of the process"), HasSubstr("QK-Norm: "),
-                                    HasSubstr("telemetry on every step: ")));
+                                    HasSubstr("telemetry on every step: by timers "), HasSubstr(" ms once)\n"),
+                                    HasSubstr("parallel pairs"), HasSubstr("whole steps with and without")));
   }
 }
 

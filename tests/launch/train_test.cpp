@@ -1,6 +1,7 @@
 // Whole runs of the program: layouts agree, resumed runs are uninterrupted ones, instability ends as promised.
 #include <gmock/gmock.h>
 
+#include "tests/framework/io/event_file.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -214,6 +215,39 @@ TEST_F(Train, WritesOnFromPrompts) {
   EXPECT_THAT(samples("one"), HasSubstr(R"({"step":20,"prompt":"the norm","text":")"));
   EXPECT_EQ(samples("four"), samples("one"));
   EXPECT_THAT(ended.ours, Contains(HasSubstr("step 20: the norm")));
+}
+
+// Operations of a token by hand: of each of two layers q and output 32 x 32, k and v 16 x 32, three of the feed-forward
+// 64 x 32; the head of 320 ids, 257 and padding. And TensorBoard shows what metrics.jsonl says.
+TEST_F(Train, SaysHowFastItIs) {
+  ASSERT_EQ(keel("train run.yaml name=run train.steps=4 schedule.warmup_steps=1 eval.every=2", 2).code, 0);
+  constexpr double kProducts = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32) + 320 * 32, kAttention = 12 * 2 * 32 * 32;
+  const std::vector<double> full = metric("run", "mfu_full"), causal = metric("run", "mfu_causal"),
+                            speed = metric("run", "tokens_per_second");
+  ASSERT_EQ(full.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_GT(causal[i], 0);
+    EXPECT_NEAR(full[i] / causal[i], (6 * kProducts + kAttention) / (6 * kProducts + kAttention / 2), 1e-12);
+    EXPECT_NEAR(causal[i] / speed[i], causal[0] / speed[0], 1e-12 * causal[0] / speed[0]) << "the same peak";
+  }
+  std::map<std::string, std::vector<double>> shown;
+  for (const io::Event& event : io::read_event_folder(directory_ / "runs/run/tensorboard"))
+    for (const auto& [tag, value] : event.scalars) shown[tag].push_back(double(value));
+  const std::map<std::string, std::string> keys = {{"train/loss", "loss"},
+                                                   {"train/gradient_norm", "gradient_norm"},
+                                                   {"train/lr", "lr"},
+                                                   {"train/z_loss", "z_loss"},
+                                                   {"attention/largest_logit", "largest_logit"},
+                                                   {"speed/tokens_per_second", "tokens_per_second"},
+                                                   {"speed/mfu_full", "mfu_full"},
+                                                   {"speed/mfu_causal", "mfu_causal"},
+                                                   {"valid/loss", "valid_loss"}};
+  EXPECT_EQ(shown.size(), keys.size());
+  for (const auto& [tag, key] : keys) {
+    std::vector<double> said = metric("run", key);
+    for (double& value : said) value = double(float(value));
+    EXPECT_EQ(shown[tag], said) << tag;
+  }
 }
 
 // Steps 4 to 6 of both ranks, the save after step 5 with them; a rank's file opens in Chrome's trace viewer.
