@@ -34,8 +34,16 @@ void parse(CLI::App& program, int argc, char** argv, bool speaks) {
   }
 }
 
+// With a separator that no argument can contain.
+std::string command_line(int argc, char** argv) {
+  std::string text;
+  for (int i = 1; i < argc; ++i) text += std::string(argv[i]) + '\0';
+  return text;
+}
+
 int run(int argc, char** argv, comm::World& world) {
   comm::require_same(world.all(), "the program (keel --version)", build_identity());
+  comm::require_same(world.all(), "the command line", command_line(argc, argv));
   CLI::App program("Keel trains transformers with Query-Key Normalization, on one CPU or on many ranks under mpirun.",
                    "keel");
   program.set_version_flag("--version", KEEL_VERSION " (" KEEL_COMMIT ")");

@@ -31,7 +31,7 @@ install_packages() {
   say "installing$missing"
   as_root apt-get update -qq || fail "apt-get update failed: is there a network, and are the package sources right?"
   # shellcheck disable=SC2086
-  DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
     fail "apt-get install failed: its own message is above"
 }
 

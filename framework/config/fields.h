@@ -190,6 +190,14 @@ std::vector<Difference> compare_on_resume(const T& stored, const T& now, const N
   return compare_on_resume(fields_of(stored_copy), fields_of(now_copy), section);
 }
 
+// All keys that differ, whatever a resume makes of them.
+std::vector<Difference> differences(const Fields& before, const Fields& after);
+template <Described T>
+std::vector<Difference> differences(const T& before, const T& after) {
+  T before_copy = before, after_copy = after;
+  return differences(fields_of(before_copy), fields_of(after_copy));
+}
+
 // Markdown: | key | type | unit | default | range | on resume | meaning |, a row per key, default values from T{}.
 std::string documentation_table(const Fields& fields, const std::string& prefix);
 template <Described T>

@@ -68,6 +68,7 @@ void tell_end(const AblationCells& cells, int exit_code) {
 }
 
 int run(const Arguments& arguments, comm::World& world) {
+  require_same_config(world, arguments.config);
   const std::string stem = std::filesystem::path(arguments.config).stem().string();
   // Rank 0 reads and checks everything, with the file's lines at hand for errors.
   const std::string text = world.on_rank_0([&] {

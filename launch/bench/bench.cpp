@@ -152,6 +152,7 @@ void print_costs(comm::World& world, BenchedStep& step, BenchedStep& plain, int6
 }
 
 void run(const Arguments& arguments, comm::World& world) {
+  if (!arguments.config.empty()) require_same_config(world, arguments.config);
   const FullConfig config =
       arguments.config.empty()
           ? parse_full_config(shape_text(arguments), "shape " + arguments.shape, arguments.overrides)

@@ -1,6 +1,12 @@
 #include "launch/common/run_setup.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <regex>
+
 #include "framework/data/tokenizer.h"
+#include "framework/io/files.h"
 #include "framework/ops/attention/logit_place.h"
 #include "models/decoder/parallelize.h"
 
@@ -61,6 +67,13 @@ FullConfig complete(config::RunConfig run) {
   return full;
 }
 
+// "" where this rank can read no such file, or only once, as from a pipe.
+std::string checksum_of(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored) || ::access(path.c_str(), R_OK) != 0) return {};
+  return std::to_string(io::crc32c_of_file(path, uint64_t(1) << 30));
+}
+
 data::DatasetOptions dataset_options(const FullConfig& config) {
   return {.T = config.run.data.sequence_length,
           .vocabulary = config.model.vocab.value(),
@@ -85,6 +98,11 @@ FullConfig parse_full_config(const std::string& text, const std::string& name, s
   return read_full_config(config::with_overrides(config::parse(text, name), overrides));
 }
 
+void require_same_config(comm::World& world, const std::string& path) {
+  const std::string first = world.on_rank_0([&] { return checksum_of(path); }), mine = checksum_of(path);
+  comm::require_same(world.all(), path, first.empty() || mine.empty() ? first : mine);
+}
+
 FullConfig with_model(FullConfig config, const models::DecoderConfig& model, const std::string& name) {
   config.run.model = config::to_node(model);
   return parse_full_config(config.text(), name, {});
@@ -100,6 +118,25 @@ FullConfig with_fallback(const FullConfig& config, int64_t taken) {
   FullConfig next = read_full_config(named.with_all(config.run.stability.fallbacks.at(size_t(taken - 1))));
   next.run.train.stop_after = config.run.train.stop_after;  // which may be what is left of an ablation's
   return next;
+}
+
+std::vector<std::string> chosen_keys(const FullConfig& config) {
+  static const std::regex kNulls(", [a-z_]+: null");
+  std::vector<std::string> chosen;
+  const auto add = [&](const std::string& prefix, const std::vector<config::Difference>& differences) {
+    for (const config::Difference& d : differences) {
+      if (d.key == "name" || d.key == "model") continue;
+      // Sources of data say by null what is as usual.
+      const std::string value = d.key.starts_with("data.") ? std::regex_replace(d.now, kNulls, "") : d.now;
+      chosen.push_back(fmt::format("{}{}={}", prefix, d.key, value));
+    }
+  };
+  models::DecoderConfig preset;
+  models::apply_preset(preset, config.model.preset);
+  preset.preset = models::Preset::none;
+  add("", config::differences(config::RunConfig(), config.run));
+  add("model.", config::differences(preset, config.model));
+  return chosen;
 }
 
 config::Layout layout_for(const FullConfig& config, int64_t ranks) {

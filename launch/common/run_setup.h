@@ -1,7 +1,7 @@
 // From a resolved config to the parts of a run, for every subcommand that needs a model.
 #pragma once
 
-#include "framework/comm/communicator.h"
+#include "framework/comm/world.h"
 #include "framework/config/run_config.h"
 #include "framework/data/dataset.h"
 #include "framework/parallel/mesh.h"
@@ -28,10 +28,17 @@ FullConfig read_full_config(const config::Node& root);
 // From a stored text, with overrides.
 FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides);
 
+// Refuses ranks that see another file of this name than rank 0, whose word counts. One that sees none is fine.
+// Collective.
+void require_same_config(comm::World& world, const std::string& path);
+
 // With another model, read again so that every rule holds; errors name `name`.
 FullConfig with_model(FullConfig config, const models::DecoderConfig& model, const std::string& name);
 // With the `taken`-th of stability.fallbacks laid over it, counted from 1; 0: as it is.
 FullConfig with_fallback(const FullConfig& config, int64_t taken);
+
+// Where a config is not the default, or the preset, as overrides: "optimizer.lr=0.003". Its name is left out.
+std::vector<std::string> chosen_keys(const FullConfig& config);
 
 // What can be refused before a file or a device is touched: how the ranks are laid out, and what the tensor axis must
 // divide.

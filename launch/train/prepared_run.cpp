@@ -122,6 +122,7 @@ void PreparedRun::announce() {
   int64_t decayed = 0, plain = 0;
   for (const nn::Parameter& parameter : decoder.parameters().all())
     (parameter.spec.decayed ? decayed : plain) += parameter.spec.shape.elements();
+  log::info("config, where it is not the default: {}", fmt::join(chosen_keys(config), " "));
   log::info("all of the config: {}/config.yaml", directory);
   log::info("weight decay on {} weights, none on the other {}", human_count(double(decayed)),
             human_count(double(plain)));

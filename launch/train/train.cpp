@@ -14,6 +14,7 @@ struct Arguments {
 };
 
 int run(const Arguments& arguments, comm::World& world) {
+  require_same_config(world, arguments.config);
   // Rank 0 reads and checks the file; the others are told what it resolved to. Rank 0 speaks, so it keeps the places
   // where the user wrote.
   config::Node written;

@@ -32,6 +32,7 @@ using config::Auto;
 
 enum class FamilyKind { decoder };
 enum class Preset { none, baseline, llama3, olmo2, qwen3, gemma3, vit22b, henry2020, glm45, llama4 };
+std::vector<std::string> enum_names(Preset);
 enum class QkPlacement { before_rope, after_rope };
 enum class QkLayers { all, rope_only };
 enum class QkCast { after_weight, before_weight };

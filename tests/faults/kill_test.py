@@ -8,7 +8,9 @@ killed, bit for bit. With --layouts every third start is at another layout; the 
 """
 import argparse
 import os
+import pathlib
 import random
+import re
 import signal
 import time
 
@@ -18,8 +20,15 @@ EVERY = 5
 LAYOUTS = [(4, 2), (4, 2), (2, 1), (1, 1), (2, 2)]
 
 
+def number_of(pid):
+    """The rank of this process."""
+    variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return int(next(variable for variable in variables if variable.startswith(b"OMPI_COMM_WORLD_RANK=")).split(b"=")[1])
+
+
 def kill_one(place, process, rng, before):
-    """Waits for progress, or for a save, and kills a rank. The ranks that there were; none if there was none to kill."""
+    """Waits for progress, or for a save, and kills a rank. The ranks that there were, none if there was none to kill; and the
+    number of the killed one with its signal."""
     during_save = rng.random() < 1 / 3
     if during_save:
         writing = place.path / "runs/killed/checkpoints"
@@ -27,12 +36,15 @@ def kill_one(place, process, rng, before):
     else:
         moment = lambda: place.last_step("killed") > before
     if not runs.wait_for(moment, 60, process, "progress"):
-        return []
+        return [], None
     time.sleep(rng.random() * 0.02 if during_save else rng.random() ** 2 * 0.6)
     ranks = runs.ranks_of(process)
-    if ranks:
-        os.kill(rng.choice(ranks), rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT]))
-    return ranks
+    if not ranks:
+        return [], None
+    pid, by = rng.choice(ranks), rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+    number = number_of(pid)
+    os.kill(pid, by)
+    return ranks, (number, int(by))
 
 
 def alive(pid):
@@ -77,9 +89,12 @@ def main():
         ranks, tensor = rng.choice(LAYOUTS) if arguments.layouts else (4, 2)
         before = place.last_step("killed")
         process = place.start(place.command(ranks, f"parallel.tensor={tensor}", "name=killed"))
-        killed = kill_one(place, process, rng, before)
+        killed, cause = kill_one(place, process, rng, before)
         code = place.ended(process, 60, f"kill {kill}")
         runs.expect(killed and code != 0, f"kill {kill}: exit {code}, killed {killed}: {place.output()}")
+        named = re.findall(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", place.output())
+        runs.expect([tuple(map(int, one)) for one in named] == [cause], f"kill {kill}: rank and signal {cause}, told {named}: "
+                    f"{place.output()}")
         end = time.time() + 10
         while any(map(alive, killed)):
             runs.expect(time.time() < end, f"kill {kill}: ranks of {killed} live on: {place.output()}")

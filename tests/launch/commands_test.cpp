@@ -36,6 +36,24 @@ TEST_F(Commands, Doctor) {
   EXPECT_THAT(keel("doctor", 2).output, HasSubstr("ranks     2 (2 on this host)"));
 }
 
+// Of all that `keel --help` lists, once for all ranks.
+TEST_F(Commands, EachHasItsHelp) {
+  std::istringstream listing(succeed("--help"));
+  std::vector<std::string> names;
+  bool inside = false;
+  for (std::string line; std::getline(listing, line); inside |= line == "Subcommands:")
+    if (inside && line.starts_with("  ") && line[2] != ' ') names.push_back(line.substr(2, line.find(' ', 2) - 2));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"train", "ablate", "eval", "inspect", "plan", "doctor"}));
+  for (const std::string& name : names) {
+    const Ended ended = keel(name + " --help", 2);
+    EXPECT_EQ(ended.code, 0) << name << ended.output;
+    const size_t usage = ended.output.find("Usage: ");
+    EXPECT_NE(usage, std::string::npos) << name << ended.output;
+    EXPECT_THAT(ended.output.substr(0, ended.output.find('[')), HasSubstr(name));
+    EXPECT_EQ(ended.output.find("Usage: ", usage + 1), std::string::npos) << name << " explains itself twice";
+  }
+}
+
 TEST_F(Commands, Ngram) {
   std::ofstream(directory_ / "a.txt") << "abababab";
   std::ofstream(directory_ / "b.txt") << "ab";

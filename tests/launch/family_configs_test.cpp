@@ -23,22 +23,34 @@ const std::map<std::string, int64_t> kParameters = {
     {"gemma3-12b", 11'766'034'176}, {"gemma3-27b", 27'009'346'304}};
 
 TEST(FamilyConfigs, AllReadAndCount) {
-  size_t counted = 0, files = 0;
+  size_t counted = 0, tiny = 0;
+  const std::vector<std::string> presets = models::enum_names(models::Preset());
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     const std::string name = entry.path().stem();
     const FullConfig config = read_full_config(entry.path(), {});
     const int64_t parameters = models::Decoder(config.model).cost(1).parameters;
-    ++files;
     if (const auto published = kParameters.find(name); published != kParameters.end()) {
       EXPECT_EQ(parameters, published->second) << name;
       ++counted;
     } else {
-      EXPECT_TRUE(name.ends_with("-tiny")) << name;
+      EXPECT_EQ(name, presets.at(size_t(config.model.preset)) + "-tiny");
       EXPECT_LT(parameters, 1'000'000) << name;
+      ++tiny;
     }
   }
   EXPECT_EQ(counted, kParameters.size());
-  EXPECT_EQ(files, kParameters.size() + 7);
+  EXPECT_EQ(tiny, presets.size() - 1) << "a tiny model of every preset but `none`";
+}
+
+// What a run prints of its config says all of it.
+TEST(FamilyConfigs, ChosenKeysAreTheConfig) {
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    const FullConfig config = read_full_config(entry.path(), {});
+    std::vector<std::string> chosen = chosen_keys(config);
+    EXPECT_LT(chosen.size(), 40u) << entry.path();
+    chosen.push_back("name=" + config.run.name);
+    EXPECT_EQ(parse_full_config("train: {}", "nothing", chosen).text(), config.text()) << entry.path();
+  }
 }
 
 // What a block is, key by key. Left out is what config.json does not say: how weights begin and are trained.

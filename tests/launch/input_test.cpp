@@ -20,6 +20,26 @@ class Input : public RunFixture {
     EXPECT_LT(ended.seconds, 30) << arguments;  // a hang; five seconds on a quiet machine
   }
 
+  // One rank in each of these folders of the fixture's, each with its own command.
+  struct Rank {
+    std::string folder, command;
+  };
+  Ended start_together(const std::vector<Rank>& ranks) {
+    std::string programs;
+    for (const auto& [folder, command] : ranks)
+      programs +=
+          fmt::format("{} -n 1 -wdir {} {}", programs.empty() ? "" : " :", (directory_ / folder).string(), command);
+    return run_command(fmt::format(
+        "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} --oversubscribe --bind-to none {}", MPIRUN,
+        programs));
+  }
+  void refused_together(const std::vector<Rank>& ranks, const std::string& words) {
+    const Ended ended = start_together(ranks);
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    ASSERT_EQ(errors_of(ended).size(), 1u) << ended.output;
+    EXPECT_THAT(errors_of(ended)[0], HasSubstr(words));
+  }
+
   // PREFIX.bin and .idx, one document without notes.
   void write_tokens(const std::string& prefix, int64_t vocabulary, const std::vector<int32_t>& ids) {
     data::TokenWriter writer((directory_ / prefix).string(), vocabulary);
@@ -70,13 +90,35 @@ TEST_F(Input, LateErrorsNameTheUsersLine) {
 TEST_F(Input, RanksWithDifferentBuilds) {
   std::filesystem::copy_file(KEEL_PROGRAM, directory_ / "other");
   std::ofstream(directory_ / "other", std::ios::app) << '.';
-  const Ended ended = run_command(fmt::format(
-      "cd {} && env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} --oversubscribe --bind-to none "
-      "-n 2 {} train run.yaml : -n 1 ./other train run.yaml",
-      directory_.string(), MPIRUN, KEEL_PROGRAM));
-  EXPECT_EQ(ended.code, 2) << ended.output;
-  ASSERT_EQ(ended.ours.size(), 1u) << ended.output;
-  EXPECT_THAT(ended.ours[0], HasSubstr("the program (keel --version) differs between ranks: rank 2"));
+  const std::string train = fmt::format("{} train run.yaml", KEEL_PROGRAM);
+  refused_together({{"", train}, {"", train}, {"", "./other train run.yaml"}},
+                   "the program (keel --version) differs between ranks: rank 2");
+}
+
+TEST_F(Input, RanksWithDifferentCommands) {
+  write_config("other.yaml", kConfig);
+  const std::string train = fmt::format("{} train run.yaml", KEEL_PROGRAM);
+  for (const std::string& other : {fmt::format("{} train other.yaml", KEEL_PROGRAM), train + " optimizer.lr=1e-3",
+                                   fmt::format("{} ablate run.yaml", KEEL_PROGRAM)})
+    refused_together({{"", train}, {"", other}}, "the command line differs between ranks: rank 1");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "runs"));
+}
+
+// The same command where one rank sees an older copy of the file. A rank that sees none takes rank 0's word.
+TEST_F(Input, RanksWithDifferentConfigs) {
+  for (const char* folder : {"a", "b", "c"}) std::filesystem::create_directories(directory_ / folder);
+  write_config("a/run.yaml", kConfig);
+  write_config("b/run.yaml", std::string(kConfig) + "seed: 2\n");
+  const std::string train = fmt::format(
+      "{} train run.yaml train.steps=1 schedule.warmup_steps=0 data.train=../corpus data.valid=null "
+      "log.directory=../runs",
+      KEEL_PROGRAM);
+  for (const std::string& command : {train, fmt::format("{} ablate run.yaml", KEEL_PROGRAM),
+                                     fmt::format("{} bench --config run.yaml", KEEL_PROGRAM)})
+    refused_together({{"a", command}, {"b", command}}, "run.yaml differs between ranks: rank 1 does not have");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "runs"));
+  const Ended ended = start_together({{"a", train}, {"c", train}});
+  EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
 // Each rank looks for the files of a pattern itself: disks of hosts may differ.
@@ -85,19 +127,12 @@ TEST_F(Input, RanksWithDifferentData) {
     std::filesystem::create_directories((directory_ / name).parent_path());
     write_tokens(name, 257, std::vector<int32_t>(1000, name[0] == 'c' && name[2] == 'v' ? 7 : 5));
   }
-  const auto refused_between = [&](const std::string& other, const std::string& words) {
-    const std::string command = fmt::format(
-        "{} train ../run.yaml model.vocab=257 data.train=s_*.bin data.valid=v_*.bin data.verify=false", KEEL_PROGRAM);
-    const Ended ended = run_command(fmt::format(
-        "cd {} && env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} --oversubscribe --bind-to none "
-        "-n 1 -wdir {} {} : -n 1 -wdir {} {}",
-        directory_.string(), MPIRUN, (directory_ / "a").string(), command, (directory_ / other).string(), command));
-    EXPECT_EQ(ended.code, 2) << ended.output;
-    ASSERT_EQ(errors_of(ended).size(), 1u) << ended.output;
-    EXPECT_THAT(errors_of(ended)[0], HasSubstr(words));
-  };
-  refused_between("b", "training data differs between ranks: rank 1 does not have what rank 0 has");
-  refused_between("c", "held-out data differs between ranks: rank 1 does not have what rank 0 has");
+  const std::string command = fmt::format(
+      "{} train ../run.yaml model.vocab=257 data.train=s_*.bin data.valid=v_*.bin data.verify=false", KEEL_PROGRAM);
+  refused_together({{"a", command}, {"b", command}},
+                   "training data differs between ranks: rank 1 does not have what rank 0 has");
+  refused_together({{"a", command}, {"c", command}},
+                   "held-out data differs between ranks: rank 1 does not have what rank 0 has");
 }
 
 // Under another name, too.

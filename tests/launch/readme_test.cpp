@@ -1,8 +1,10 @@
-// The README's way to an ablation of one's own, as it stands there.
+// What README.md and its neighbours show to be typed, as it stands there.
 #include <gmock/gmock.h>
 
 #include <regex>
+#include <set>
 
+#include "launch/common/run_setup.h"
 #include "tests/launch/run_fixture.h"
 
 namespace keel::testing {
@@ -80,6 +82,66 @@ TEST_F(Readme, YourOwnAblation) {
   EXPECT_EQ(trained, 1);
   EXPECT_TRUE(fs::exists(directory_ / "runs/mine/report.html"));
   EXPECT_TRUE(fs::exists(directory_ / "runs/mine/cells.csv"));
+}
+
+// The ranks and overrides of each line that trains the quickstart's model.
+struct Shown {
+  std::string line;
+  int ranks = 1;
+  std::vector<std::string> overrides;
+};
+std::vector<Shown> shown_trainings() {
+  std::vector<Shown> shown;
+  const std::regex command("(mpirun .*-n ([0-9]+) )?keel train configs/quickstart.yaml( .*)?");
+  for (const char* name : {"/README.md", "/launch/README.md", "/configs/README.md"}) {
+    std::ifstream file(std::string(KEEL_SOURCE_DIR) + name);
+    for (std::string line; std::getline(file, line);) {
+      std::smatch found;
+      if (!line.starts_with("    ") || !std::regex_match(line = without_remark(line.substr(4)), found, command))
+        continue;
+      Shown& next = shown.emplace_back(line, found[2].matched ? std::stoi(found[2]) : 1);
+      std::istringstream overrides(found[3].str());
+      for (std::string word; overrides >> word;) next.overrides.push_back(word);
+    }
+  }
+  return shown;
+}
+
+// Without the text: an id more or less decides about no layout.
+config::Layout layout_of(std::vector<std::string> overrides, int ranks) {
+  overrides.push_back("model.vocab=8192");
+  return layout_for(read_full_config(KEEL_SOURCE_DIR "/configs/quickstart.yaml", overrides), ranks);
+}
+
+TEST(ReadmeLayouts, CommandsFitTheQuickstart) {
+  const std::vector<Shown> shown = shown_trainings();
+  EXPECT_GE(shown.size(), 6u);
+  for (const auto& [line, ranks, overrides] : shown)
+    EXPECT_NO_THROW(EXPECT_EQ(layout_of(overrides, ranks).tensor * layout_of(overrides, ranks).data, ranks)) << line;
+  for (const int ranks : {1, 2, 4, 8})  // "also on another number of ranks or another split"
+    for (const int tensor : {1, 2, 4}) {
+      if (ranks % tensor != 0) continue;
+      EXPECT_NO_THROW(layout_of({fmt::format("parallel.tensor={}", tensor)}, ranks)) << ranks << " ranks, " << tensor;
+    }
+}
+
+// What setup.sh installs, README.md names.
+TEST(ReadmeDependencies, NameEveryPackage) {
+  const auto read = [](const char* name) {
+    std::ifstream file(std::string(KEEL_SOURCE_DIR) + name);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  const std::string setup = read("/launch/setup.sh"), readme = read("/README.md");
+  const size_t begin = setup.find("packages=\"") + 10, table = readme.find("\n## Dependencies\n");
+  ASSERT_NE(table, std::string::npos);
+  std::set<std::string> named;
+  std::istringstream words(
+      std::regex_replace(readme.substr(table, readme.find("\n## ", table + 1) - table), std::regex("[,|]"), " "));
+  for (std::string word; words >> word;) named.insert(word);
+  std::istringstream packages(setup.substr(begin, setup.find('"', begin) - begin));
+  int count = 0;
+  for (std::string package; packages >> package; ++count) EXPECT_TRUE(named.contains(package)) << package;
+  EXPECT_GT(count, 20);
 }
 
 }  // namespace

@@ -7,9 +7,11 @@
 namespace keel::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Train : public RunFixture {};
 
@@ -138,6 +140,9 @@ TEST_F(Train, TheConfigIsTheSameWhereverItIsKept) {
   EXPECT_EQ(printed, kept);
   EXPECT_EQ(nlohmann::json::parse(keel("inspect --json " + checkpoint("kept", 3)).output)["config"], kept);
   EXPECT_THAT(kept, HasSubstr("lr: 0.002"));
+  EXPECT_THAT(ended.ours, Contains(AllOf(HasSubstr("config, where it is not the default: precision=fp32 "),
+                                         HasSubstr(" optimizer.lr=0.002 "), HasSubstr(" model.hidden=32 "),
+                                         Not(HasSubstr("optimizer.beta1")))));
   EXPECT_THAT(ended.ours, Contains(HasSubstr("weight decay on 38.9k weights, none on the other 264")));
 }
 

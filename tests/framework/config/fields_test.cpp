@@ -240,6 +240,15 @@ TEST(Resume, ChangeableIsReportedIgnoredIsNot) {
   EXPECT_TRUE(compare_on_resume(now, now).empty());
 }
 
+TEST(Resume, DifferencesAreAll) {
+  Outer before, after;
+  after.inner = {0.25, 99};
+  after.count = 8;
+  std::string all;
+  for (const Difference& d : differences(before, after)) all += fmt::format("{} {} {}, ", d.key, d.stored, d.now);
+  EXPECT_EQ(all, "count 7 8, inner.scale 0.5 0.25, inner.small 3 99, ");
+}
+
 TEST(Resume, FixedIsRefusedWithBothValuesAtTheKeysPlace) {
   Node section = parse("x: 1\nzoo:\n  count: 8\n  limit: 3\n  color: red\n", "c.yaml")["zoo"];
   Outer stored, now;

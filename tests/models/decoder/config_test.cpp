@@ -110,6 +110,19 @@ TEST(DecoderConfig, RefusesQkNormThatDoesNothing) {
 }
 
 // Windows cost what they see: 12 H d T of a whole layer, 12 H d 2W of one with a window W below T / 2.
+TEST(DecoderConfig, WarnsOfGainsThatTurn) {
+  const auto said = [](const std::string& qk_norm) {
+    ::testing::internal::CaptureStderr();
+    read(fmt::format("attention: {{heads: 4, qk_norm: {{{}}}}}", qk_norm));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said("placement: after_rope"),
+            "keel: warning: attention.qk_norm: gains that differ within a rotated pair lose relative positions when "
+            "placement is after_rope\n");
+  EXPECT_EQ(said("placement: after_rope, weight: none"), "");
+  EXPECT_EQ(said("placement: before_rope"), "");
+}
+
 TEST(DecoderCost, CountsWindowsAndWhatIsComputedAgain) {
   const auto cost = [](const std::string& keys, int64_t length) { return Decoder(read(keys)).cost(length); };
   const std::string two = "attention: {heads: 4, window: 8}, layer_pattern: [local, global]";
