@@ -9,7 +9,7 @@
 #include "framework/data/token_writer.h"
 #include "framework/train/lost_hook.h"
 #include "framework/train/stability_hook.h"
-#include "tests/framework/data/temporary_folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/toy_model.h"
 
 namespace keel::train {
@@ -62,7 +62,7 @@ struct Surroundings {
                   RunFilesOptions{.directory = folder / "", .speaker = false, .tensorboard = false, .throughput = {}});
   }
 
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;
   parallel::Mesh mesh;
   Model model;
