@@ -61,6 +61,7 @@ struct Surroundings {
     files.emplace(io,
                   RunFilesOptions{.directory = folder / "", .speaker = false, .tensorboard = false, .throughput = {}});
   }
+  ~Surroundings() { log::set_speaker({}); }
 
   testing::TemporaryFolder folder;
   std::unique_ptr<comm::Communicator> world;

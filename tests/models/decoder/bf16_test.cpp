@@ -1,7 +1,8 @@
 // A whole bf16 model against the same model in fp32, which golden_test.cpp proves: loss, logits and every gradient
 // within the tolerances of whole bf16 models, with the residual stream in fp32 and in bf16, split over as many tensor
 // ranks as the test runs on. (Not against the golden values themselves: their weights make matrices of rank 2, and
-// rounding those to bf16 alone moves many gradients by more than the tolerance, as the files' own `rounding` says.)
+// rounding those to bf16 alone moves many gradients by more than the tolerance, as the files' own `rounding` says. Small
+// weights and many tokens, so that what is compared is no small rest of large sums: then at most 0.82 of it is used.)
 #include <gtest/gtest.h>
 
 #include "tests/models/decoder/decoder_case.h"
@@ -27,7 +28,7 @@ const Variant kVariants[] = {
      "attention: {heads: 4, kv_heads: 2, window: 5, qk_norm: {weight: shared}}"},
     {"Parallel",
      "parallel_block: true, norm: {kind: layer}, mlp: {kind: gelu, bias: true}, positions: {global: none, local: none, "
-     "learned: true, max_positions: 16}, attention: {heads: 4, bias: {qkv: true, output: true}, qk_norm: {kind: layer, "
+     "learned: true, max_positions: 48}, attention: {heads: 4, bias: {qkv: true, output: true}, qk_norm: {kind: layer, "
      "weight: shared}}"},
     {"L2", "recompute: block, attention: {heads: 4, kv_heads: 4, qk_norm: {kind: l2}}"},
 };
@@ -46,7 +47,7 @@ Distance distance(comm::Communicator& world, const ConstTensor& actual, const Co
 
 class WholeModelBf16 : public ::testing::TestWithParam<std::tuple<Variant, models::ResidualType>> {
  protected:
-  static constexpr int64_t kVocabulary = 60, kSequences = 3, kLength = 16;
+  static constexpr int64_t kVocabulary = 60, kSequences = 6, kLength = 48;
 
   static models::DecoderConfig config() {
     auto config = models::read_decoder_config(config::parse(
@@ -63,7 +64,7 @@ class WholeModelBf16 : public ::testing::TestWithParam<std::tuple<Variant, model
       model.set_parameters([](const std::string& name, int64_t i) {
         const double base = name.ends_with("norm.weight") || name.ends_with("logit_scale.weight") ? 1 : 0;
         return float(
-            bf16(float(base + (base > 0 ? 1 : 0.3) * (random_value(name, i) - base))));  // the same in both types
+            bf16(float(base + (base > 0 ? 1 : 0.08) * (random_value(name, i) - base))));  // the same in both types
       });
       Ids ids{.B = kSequences, .T = kLength};
       for (int64_t i = 0; i < kSequences * kLength; ++i) {
