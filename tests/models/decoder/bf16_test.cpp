@@ -1,8 +1,9 @@
 // A whole bf16 model against the same model in fp32, which golden_test.cpp proves: loss, logits and every gradient
 // within the tolerances of whole bf16 models, with the residual stream in fp32 and in bf16, split over as many tensor
 // ranks as the test runs on. (Not against the golden values themselves: their weights make matrices of rank 2, and
-// rounding those to bf16 alone moves many gradients by more than the tolerance, as the files' own `rounding` says. Small
-// weights and many tokens, so that what is compared is no small rest of large sums: then at most 0.82 of it is used.)
+// rounding those to bf16 alone moves many gradients by more than the tolerance, as the files' own `rounding` says.)
+// Weights are small and tokens many, so that little of what is compared is the rest of large sums: at most 0.82 of the
+// tolerance is used, with bf16 instructions and without.
 #include <gtest/gtest.h>
 
 #include "tests/models/decoder/decoder_case.h"
