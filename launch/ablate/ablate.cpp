@@ -7,6 +7,7 @@
 #include "framework/io/files.h"
 #include "launch/ablate/ablation_run.h"
 #include "launch/common/commands.h"
+#include "launch/common/same_config.h"
 #include "launch/train/stop_signal.h"
 
 namespace keel {

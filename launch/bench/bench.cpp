@@ -10,6 +10,7 @@
 #include "launch/common/choose_device.h"
 #include "launch/common/commands.h"
 #include "launch/common/environment.h"
+#include "launch/common/same_config.h"
 
 namespace keel {
 namespace {

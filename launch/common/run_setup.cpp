@@ -1,12 +1,8 @@
 #include "launch/common/run_setup.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <regex>
 
 #include "framework/data/tokenizer.h"
-#include "framework/io/files.h"
 #include "framework/ops/attention/logit_place.h"
 #include "models/decoder/parallelize.h"
 
@@ -67,13 +63,6 @@ FullConfig complete(config::RunConfig run) {
   return full;
 }
 
-// "" where this rank can read no such file, or only once, as from a pipe.
-std::string checksum_of(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored) || ::access(path.c_str(), R_OK) != 0) return {};
-  return std::to_string(io::crc32c_of_file(path, uint64_t(1) << 30));
-}
-
 data::DatasetOptions dataset_options(const FullConfig& config) {
   return {.T = config.run.data.sequence_length,
           .vocabulary = config.model.vocab.value(),
@@ -96,11 +85,6 @@ FullConfig read_full_config(const Node& root) {
 
 FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides) {
   return read_full_config(config::with_overrides(config::parse(text, name), overrides));
-}
-
-void require_same_config(comm::World& world, const std::string& path) {
-  const std::string first = world.on_rank_0([&] { return checksum_of(path); }), mine = checksum_of(path);
-  comm::require_same(world.all(), path, first.empty() || mine.empty() ? first : mine);
 }
 
 FullConfig with_model(FullConfig config, const models::DecoderConfig& model, const std::string& name) {

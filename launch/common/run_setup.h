@@ -1,7 +1,7 @@
 // From a resolved config to the parts of a run, for every subcommand that needs a model.
 #pragma once
 
-#include "framework/comm/world.h"
+#include "framework/comm/communicator.h"
 #include "framework/config/run_config.h"
 #include "framework/data/dataset.h"
 #include "framework/parallel/mesh.h"
@@ -27,10 +27,6 @@ FullConfig read_full_config(const std::string& path, std::span<const std::string
 FullConfig read_full_config(const config::Node& root);
 // From a stored text, with overrides.
 FullConfig parse_full_config(const std::string& text, const std::string& name, std::span<const std::string> overrides);
-
-// Refuses ranks that see another file of this name than rank 0, whose word counts. One that sees none is fine.
-// Collective.
-void require_same_config(comm::World& world, const std::string& path);
 
 // With another model, read again so that every rule holds; errors name `name`.
 FullConfig with_model(FullConfig config, const models::DecoderConfig& model, const std::string& name);

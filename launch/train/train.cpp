@@ -1,5 +1,6 @@
 // keel train CONFIG [key=value...]
 #include "launch/common/commands.h"
+#include "launch/common/same_config.h"
 #include "launch/train/stop_signal.h"
 #include "launch/train/train_options.h"
 #include "launch/train/training.h"
