@@ -1,6 +1,5 @@
 #include "launch/train/train_options.h"
 
-#include "launch/common/environment.h"
 #include "models/decoder/essence.h"
 
 namespace keel {
@@ -61,16 +60,6 @@ std::vector<std::string> changes_since(const config::RunConfig& then, const Full
   add(config::compare_on_resume(then, now.run, now.run.source));
   add(config::compare_on_resume(models::read_decoder_config(then.model), now.model, now.run.source["model"]));
   return changes;
-}
-
-checkpoints::Comparison compare(const checkpoints::RunState& stored, const FullConfig& now,
-                                const std::string& environment) {
-  const config::RunConfig then = stored_run(stored.config);
-  const bool exact = then.precision == config::Precision::fp32 && now.run.precision == config::Precision::fp32;
-  return {.config_changes = changes_since(then, now),
-          .environment_changes = environment_changes(stored.environment, environment),
-          .resume = resume_word(then),
-          .probe_tolerance = exact ? 1e-4 : 2e-2};
 }
 
 std::string resume_word(const config::RunConfig& run) {

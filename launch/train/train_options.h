@@ -1,7 +1,6 @@
 // From the config's sections to what the trainer and its hooks are told.
 #pragma once
 
-#include "checkpoints/options.h"
 #include "framework/train/trainer.h"
 #include "launch/common/run_setup.h"
 
@@ -17,9 +16,6 @@ void check_qk_clip(const FullConfig& config);
 config::RunConfig stored_run(const std::string& text);
 // What changed since then, "key: stored -> now" each; throws where a fixed key did.
 std::vector<std::string> changes_since(const config::RunConfig& then, const FullConfig& now);
-// The same of a checkpoint's whole state, and of this run in that environment.
-checkpoints::Comparison compare(const checkpoints::RunState& stored, const FullConfig& now,
-                                const std::string& environment);
 // checkpoint.resume in a word: auto, none or a path.
 std::string resume_word(const config::RunConfig& run);
 // Throws where the model of a stored config (`name` is its file) is another function of its weights.

@@ -34,6 +34,17 @@
 namespace keel {
 namespace {
 
+// What a checkpoint of this run, or of the one that it goes on from, was made with, against what is now.
+checkpoints::Comparison compare(const checkpoints::RunState& stored, const FullConfig& now,
+                                const std::string& environment) {
+  const config::RunConfig then = stored_run(stored.config);
+  const bool exact = then.precision == config::Precision::fp32 && now.run.precision == config::Precision::fp32;
+  return {.config_changes = changes_since(then, now),
+          .environment_changes = environment_changes(stored.environment, environment),
+          .resume = resume_word(then),
+          .probe_tolerance = exact ? 1e-4 : 2e-2};
+}
+
 // On rank 0, of a directory that is there. Collective.
 std::optional<io::RunLock> lock_of(comm::World& world, const std::string& directory) {
   std::optional<io::RunLock> lock;
