@@ -52,7 +52,7 @@ class Decoder : public nn::Model {
   // What a real step takes from the two arenas, and packed weights.
   int64_t activation_bytes() const { return activation_bytes_; }
   int64_t packed_bytes() const;
-  // Both, and weights, gradients and moments, which are divided over as many ranks.
+  // All that a rank takes: the two, weights, gradients, and moments, where they are divided over `moment_shards` ranks.
   int64_t planned_bytes(int64_t moment_shards) const;
 
   const DecoderConfig& config() const { return config_; }

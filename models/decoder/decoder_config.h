@@ -44,8 +44,6 @@ enum class ResidualType { fp32, bf16 };
 enum class InitKind { normal, truncated_3sigma, fan_in };
 enum class OutputScale { none, depth };
 
-std::vector<std::string> enum_names(Preset);
-
 struct QkNormConfig {
   ops::QkNormKind kind = ops::QkNormKind::rms;
   ops::QkNormScope scope = ops::QkNormScope::head;
